@@ -1,0 +1,1 @@
+"""The asyncio side: engine (requests, scheduling, control), http (the wire), command line."""

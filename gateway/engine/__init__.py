@@ -1,0 +1,1 @@
+"""Requests as coroutines over session services. Knows nothing of aiohttp or onnxruntime."""

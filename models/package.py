@@ -1,0 +1,233 @@
+"""The package format: the one thing `export` and `models` share.
+
+A package is a directory with a manifest `package.json` and the files it names. The manifest is
+canonical JSON (sorted keys, two-space indent, ASCII, one newline at the end) and carries a SHA-256
+of itself, so that any altered byte, in it or in a file, is found and named when it is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from models.errors import UserError
+
+SCHEMA_VERSION = 1
+MANIFEST = "package.json"
+WEIGHT_TYPES = ("w8a8", "int8", "int4", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """Size and SHA-256 of one file of the package."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """The target: where it came from, its shape, its graphs.
+
+    `graphs` maps a row count R to its graph file; all graphs read their weights from `weights`.
+    `rotary_length` is the number of positions the rotary tables hold (>= context_length).
+    `integer_form` says how int8 products are made: `u8s8` needs VNNI, `u8u8` does not, None
+    where weights are not w8a8.
+    """
+
+    checkpoint: str
+    revision: str
+    sha256: str
+    architecture: str
+    weight_type: str
+    device: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    context_length: int
+    eos_ids: tuple[int, ...]
+    top_k: int
+    kv_type: str
+    integer_form: str | None
+    graphs: Mapping[str, str]
+    weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSpec:
+    """A learned drafter of the package (none in schema 1 packages without heads)."""
+
+    kind: str
+    checkpoint: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`package.json`, typed. `parity` and `quality` hold the figures measured at export."""
+
+    name: str
+    created: int
+    outpace: str
+    target: TargetSpec
+    tokenizer: str
+    chat_template: str | None
+    files: Mapping[str, FileEntry]
+    parity: Mapping[str, float]
+    quality: Mapping[str, float]
+    drafters: tuple[DrafterSpec, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A validated package on disk."""
+
+    path: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        return tuple(sorted(int(rows) for rows in self.manifest.target.graphs))
+
+
+def file_entry(path: Path) -> FileEntry:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileEntry(bytes=path.stat().st_size, sha256=digest)
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write `package.json` with its own digest. The caller makes the directory appear whole."""
+    document = {"schema": SCHEMA_VERSION, **dataclasses.asdict(manifest)}
+    document["digest"] = _digest(document)
+    (directory / MANIFEST).write_bytes(_canonical(document))
+
+
+def load_package(path: Path) -> Package:
+    """Read and check a package.
+
+    Raises `UserError` (code `package_invalid`, or `package_missing`) that names the file which is
+    missing, truncated or altered, or the schema version that this build does not know.
+    """
+    path = Path(path)
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise UserError(
+            f"no package at {path}: {MANIFEST} is missing. Make one with `python -m export`.",
+            code="package_missing",
+            param=MANIFEST,
+        )
+    manifest = _parse_manifest(manifest_path)
+    for name, entry in manifest.files.items():
+        _check_file(path, name, entry)
+    _check_names(manifest)
+    return Package(path=path, manifest=manifest)
+
+
+def _parse_manifest(path: Path) -> Manifest:
+    raw = path.read_bytes()
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise _invalid(MANIFEST, f"is not valid JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise _invalid(MANIFEST, "is not a JSON object")
+    version = document.get("schema")
+    if version != SCHEMA_VERSION:
+        raise _invalid(
+            MANIFEST,
+            f"has schema version {version!r}; this build reads version {SCHEMA_VERSION}."
+            " Export it again, or use the Outpace version that wrote it",
+        )
+    digest = document.pop("digest", None)
+    if digest != _digest(document) or raw != _canonical({**document, "digest": digest}):
+        raise _invalid(MANIFEST, "was altered: its contents do not match its digest")
+    del document["schema"]
+    try:
+        manifest: Manifest = _typed(Manifest, document, "")
+    except (KeyError, TypeError, ValueError) as error:
+        raise _invalid(MANIFEST, f"does not follow the schema: {error}") from None
+    return manifest
+
+
+def _check_file(root: Path, name: str, entry: FileEntry) -> None:
+    if Path(name).name != name:
+        raise _invalid(MANIFEST, f"names {name!r}, which is not a plain file name")
+    path = root / name
+    if not path.is_file():
+        raise _invalid(name, "is missing")
+    size = path.stat().st_size
+    if size != entry.bytes:
+        raise _invalid(name, f"has {size} bytes where {entry.bytes} were written")
+    if file_entry(path).sha256 != entry.sha256:
+        raise _invalid(name, "was altered: its SHA-256 does not match the manifest")
+
+
+def _check_names(manifest: Manifest) -> None:
+    target = manifest.target
+    named = [*target.graphs.values(), target.weights, manifest.tokenizer]
+    if manifest.chat_template is not None:
+        named.append(manifest.chat_template)
+    for name in named:
+        if name not in manifest.files:
+            raise _invalid(MANIFEST, f"uses {name!r} without listing it under files")
+
+
+def _invalid(name: str, problem: str) -> UserError:
+    return UserError(f"package file {name} {problem}.", code="package_invalid", param=name)
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(document)).hexdigest()
+
+
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    """`value` (parsed JSON) as `kind`, a dataclass, a container of them, or a scalar."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _typed_record(kind, value, where)
+    if origin in (Mapping, dict) or origin is typing.get_origin(Mapping[str, str]):
+        _expect(value, dict, where)
+        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin is tuple:
+        _expect(value, list, where)
+        return tuple(_typed(arguments[0], item, where) for item in value)
+    if origin is types.UnionType:
+        return None if value is None else _typed(arguments[0], value, where)
+    if kind is float:
+        _expect(value, (int, float), where)
+        return float(value)
+    _expect(value, kind, where)
+    return value
+
+
+def _typed_record(kind: Any, value: Any, where: str) -> Any:
+    _expect(value, dict, where or MANIFEST)
+    hints = typing.get_type_hints(kind)
+    unknown, missing = value.keys() - hints.keys(), hints.keys() - value.keys()
+    if unknown or missing:
+        raise ValueError(f"{where or 'top level'}: {sorted(unknown | missing)} unknown or missing")
+    return kind(**{key: _typed(hints[key], value[key], f"{where}.{key}") for key in hints})
+
+
+def _expect(value: Any, kind: Any, where: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{where.lstrip('.')} has the wrong type ({type(value).__name__})")
