@@ -74,7 +74,10 @@ class DrafterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`package.json`, typed. `parity` and `quality` hold the figures measured at export."""
+    """`package.json`, typed. `parity` and `quality` hold the figures measured at export.
+
+    `special_tokens` are the texts a chat template inserts by name (`bos_token`, `eos_token`).
+    """
 
     name: str
     created: int
@@ -86,6 +89,7 @@ class Manifest:
     parity: Mapping[str, float]
     quality: Mapping[str, float]
     drafters: tuple[DrafterSpec, ...] = ()
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
 

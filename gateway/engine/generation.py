@@ -1,0 +1,101 @@
+"""Generations: answers in the making, as their consumers see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from gateway.engine.answer import Answer, Resources
+from gateway.engine.requests import Delta, Event, GenerationRequest
+
+
+class Generation:
+    """An answer in the making: an async context manager, and an iterator of its events.
+
+    The coroutine that generates never waits for the consumer. Deltas that wait are merged into
+    one. Leaving the block cancels the generation within one round and frees its slot; `cancel`
+    does so too and lets the iterator end with `Finished("cancelled")`.
+    """
+
+    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
+        self._request = request
+        self._resources = resources
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._ended = False
+        self._cancelled = False
+
+    async def __aenter__(self) -> Generation:
+        self._task = asyncio.create_task(self._run(), name="generation")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        """Stop within one round; the iterator then ends with `Finished("cancelled")`."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._ended:
+                if self._failure is not None:
+                    raise self._failure
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        first = self._events.popleft()
+        if not isinstance(first, Delta):
+            return first
+        waiting = [first]
+        while self._events and isinstance(self._events[0], Delta):
+            following = self._events.popleft()
+            assert isinstance(following, Delta)
+            waiting.append(following)
+        return merge(waiting)
+
+    async def _run(self) -> None:
+        answer = Answer(self._request, self._resources, self._emit)
+        try:
+            await answer.generate()
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            self._emit(answer.finished("cancelled"))
+        except Exception as error:  # handed to the consumer, who re-raises it
+            self._failure = error
+        finally:
+            self._ended = True
+            self._arrived.set()
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
+        self._arrived.set()
+
+
+def merge(deltas: list[Delta]) -> Delta:
+    """Consecutive deltas as one; its round is the last one's."""
+    if len(deltas) == 1:
+        return deltas[0]
+    return Delta(
+        text="".join(delta.text for delta in deltas),
+        ids=tuple(token for delta in deltas for token in delta.ids),
+        sources=tuple(source for delta in deltas for source in delta.sources),
+        round=deltas[-1].round,
+    )

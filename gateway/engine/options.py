@@ -1,0 +1,45 @@
+"""Options of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.errors import UserError
+
+IDLE_CHUNK = 256
+BUSY_CHUNK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine runs a package.
+
+    `slots` requests run at once, `queue` more may wait. `context` tokens per slot (None: the
+    package's). A prompt is prefilled in chunks of `prefill_chunk` tokens, or of `busy_chunk`
+    while other answers are streaming, so that their gaps stay short.
+    """
+
+    device: str = "auto"
+    slots: int = 4
+    threads: int | None = None
+    context: int | None = None
+    queue: int = 64
+    prefill_chunk: int = IDLE_CHUNK
+    busy_chunk: int = BUSY_CHUNK
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("slots", 1),
+            ("queue", 0),
+            ("prefill_chunk", 2),
+            ("busy_chunk", 2),
+            ("threads", 1),
+            ("context", 16),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(
+                    f"{name} must be at least {least}, not {value}.",
+                    code="invalid_setting",
+                    param=name,
+                )

@@ -1,0 +1,80 @@
+"""The record of one answer: what it took, and what speculation did for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from gateway.engine.requests import Timings, Usage
+
+
+def _now() -> float:
+    return time.perf_counter() * 1e3
+
+
+@dataclass(slots=True)
+class Record:
+    """Counts and clocks of one answer, in milliseconds."""
+
+    prompt_tokens: int
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    rounds: int = 0
+    decoded: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    opened: float = field(default_factory=_now)
+    first_token: float | None = None
+    last_token: float | None = None
+
+    def mark_started(self, cached_tokens: int) -> None:
+        self.queue_ms = _now() - self.opened
+        self.cached_tokens = cached_tokens
+
+    def mark_tokens(self, count: int) -> None:
+        """`count` tokens were committed just now."""
+        if count == 0:
+            return
+        self.last_token = _now()
+        if self.first_token is None:
+            self.first_token = self.last_token
+        self.completion_tokens += count
+
+    def mark_round(self, drafted: int, accepted: int, verify_ms: float) -> None:
+        self.rounds += 1
+        self.decoded += accepted + 1
+        self.drafted += drafted
+        self.accepted += accepted
+        self.verify_ms += verify_ms
+
+    def usage(self) -> Usage:
+        return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
+
+    def timings(self, drafter: str, policy: str, exact: bool) -> Timings:
+        return Timings(
+            draft_n=self.drafted,
+            draft_n_accepted=self.accepted,
+            rounds=self.rounds,
+            tau=self.decoded / self.rounds if self.rounds else None,
+            alpha=self.accepted / self.drafted if self.drafted else None,
+            queue_ms=self.queue_ms,
+            prefill_ms=self.prefill_ms,
+            ttft_ms=None if self.first_token is None else self.first_token - self.opened,
+            tpot_ms=self._tpot_ms(),
+            draft_ms=self.draft_ms,
+            verify_ms=self.verify_ms,
+            drafter=drafter,
+            policy=policy,
+            rule="coupled",
+            lossless=True,
+            exact=exact,
+        )
+
+    def _tpot_ms(self) -> float | None:
+        if self.first_token is None or self.last_token is None or self.completion_tokens < 2:
+            return None
+        return (self.last_token - self.first_token) / (self.completion_tokens - 1)

@@ -1,0 +1,127 @@
+"""ONNX Runtime sessions with bindings that are kept between runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import UserError
+from models.providers import Provider, load_onnxruntime, processor_count
+
+_pools: dict[str, int] = {}
+
+
+def share_threads(threads: int | None) -> int:
+    """Make all sessions of this process share one pool of `threads` (None: every processor).
+
+    Sessions with pools of their own spin against each other on the same cores. ONNX Runtime
+    fixes the pool when its environment is made, so the first call of a process decides; returns
+    the number in force.
+    """
+    if "intra" not in _pools:
+        wanted = threads or processor_count()
+        load_onnxruntime().set_global_thread_pool_sizes(wanted, 1)
+        _pools["intra"] = wanted
+    return _pools["intra"]
+
+
+class Session:
+    """One graph on one provider. Must be run from one thread at a time."""
+
+    def __init__(self, graph: Path, provider: Provider, threads: int | None = None) -> None:
+        ort = load_onnxruntime()
+        share_threads(threads)
+        options = ort.SessionOptions()
+        options.use_per_session_threads = False
+        options.log_severity_level = 3
+        try:
+            self._session = ort.InferenceSession(
+                str(graph), options, providers=provider.session_providers()
+            )
+        except Exception as error:
+            raise UserError(
+                f"ONNX Runtime cannot load {graph.name} on {provider.device}: {error}",
+                code="graph_invalid",
+                param=graph.name,
+            ) from error
+        self._require_provider(provider, graph)
+
+    def _require_provider(self, provider: Provider, graph: Path) -> None:
+        got = self._session.get_providers()
+        if got[0] != provider.onnxruntime_names[0]:
+            raise UserError(
+                f"{graph.name} was to run on {provider.onnxruntime_names[0]} but ONNX Runtime"
+                f" took {got[0]}; its log says which library is missing.",
+                code="provider_unavailable",
+                param="device",
+            )
+
+    @property
+    def input_names(self) -> list[str]:
+        return [value.name for value in self._session.get_inputs()]
+
+    @property
+    def output_names(self) -> list[str]:
+        return [value.name for value in self._session.get_outputs()]
+
+    def binding(self) -> Binding:
+        return Binding(self._session)
+
+
+class Binding:
+    """An IOBinding whose small inputs and outputs are rebound only when their shape changes.
+
+    Host arrays are bound without a copy: writing into the array returned by `array` is all that a
+    further run of the same shape needs.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self._ort = load_onnxruntime()
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._kept: dict[str, Any] = {}
+
+    def bind_in_place(self, source: str, result: str, value: Any) -> None:
+        """Bind one OrtValue as the input `source` and the output `result`."""
+        self._binding.bind_ortvalue_input(source, value)
+        self._binding.bind_ortvalue_output(result, value)
+
+    def feed(self, name: str, values: NDArray[Any]) -> None:
+        """Give input `name` these values, copied into the bound array of their shape."""
+        array = self._arrays.get(name)
+        if array is None or array.shape != values.shape:
+            array = np.empty(values.shape, dtype=values.dtype)
+            self._keep(name, array)
+            self._binding.bind_ortvalue_input(name, self._kept[name])
+        array[...] = values
+
+    def collect(self, name: str, shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
+        """The host array that output `name` is written to; valid until the next run."""
+        array = self._arrays.get(name)
+        if array is None or array.shape != shape:
+            array = np.empty(shape, dtype=kind)
+            self._keep(name, array)
+            self._binding.bind_ortvalue_output(name, self._kept[name])
+        return array
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def _keep(self, name: str, array: NDArray[Any]) -> None:
+        self._arrays[name] = array
+        self._kept[name] = self._ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def kernel_versions() -> Mapping[str, str]:
+    """Versions that a measurement depends on."""
+    ort = load_onnxruntime()
+    versions = {"onnxruntime": str(ort.__version__), "numpy": np.__version__}
+    with contextlib.suppress(AttributeError):
+        versions["build"] = str(ort.get_build_info())
+    return versions

@@ -1,0 +1,168 @@
+"""Slots: K/V buffers that graphs write in place, with the tokens they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.memory import PAD_TOKENS
+from models.package import TargetSpec
+from models.providers import Provider, load_onnxruntime
+
+COPY_WORTHWHILE = 16
+"""Tokens of shared prefix from which copying K/V beats computing it again."""
+
+_KV_TYPES: dict[str, type[np.floating[Any]]] = {"fp32": np.float32, "fp16": np.float16}
+
+
+class Slot:
+    """One request's K/V buffers: per layer a key and a value [1, kv_heads, capacity, head_dim].
+
+    `length` tokens are committed: their K/V is in the buffers and their ids in `tokens`. A run
+    writes behind them; what is not committed afterwards is overwritten by the next run, so that
+    rolling back costs nothing.
+    """
+
+    def __init__(self, index: int, context: int, buffers: Sequence[tuple[Any, Any]]) -> None:
+        self.index = index
+        self.context = context
+        self.buffers = tuple(buffers)
+        self.length = 0
+        self._ids = np.zeros(context, dtype=np.int64)
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Ids of the committed tokens (a view)."""
+        return self._ids[: self.length]
+
+    @property
+    def room(self) -> int:
+        """Tokens that still fit."""
+        return self.context - self.length
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Count `tokens`, whose K/V the last run wrote behind the committed ones, as committed."""
+        end = self.length + len(tokens)
+        assert end <= self.context, "committed past the end of the slot"
+        self._ids[self.length : end] = tokens
+        self.length = end
+
+    def truncate(self, length: int) -> None:
+        """Forget all tokens from `length` on."""
+        assert 0 <= length <= self.length, "a slot can only be shortened"
+        self.length = length
+
+    def common_prefix(self, tokens: NDArray[np.int64]) -> int:
+        """How many leading tokens the slot shares with `tokens`."""
+        shorter = min(self.length, len(tokens))
+        different = np.flatnonzero(self._ids[:shorter] != tokens[:shorter])
+        return int(different[0]) if len(different) else shorter
+
+
+def make_slot(index: int, target: TargetSpec, context: int, provider: Provider) -> Slot:
+    """A slot for `context` tokens with its buffers on the provider's device."""
+    shape = (1, target.kv_heads, context + PAD_TOKENS, target.head_dim)
+    kind = _KV_TYPES[target.kv_type]
+    pairs = [
+        (_buffer(shape, kind, provider), _buffer(shape, kind, provider))
+        for _ in range(target.layers)
+    ]
+    return Slot(index, context, pairs)
+
+
+def _buffer(shape: tuple[int, ...], kind: type[np.generic], provider: Provider) -> Any:
+    ort = load_onnxruntime()
+    if provider.memory == "cpu":
+        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=kind))
+    return ort.OrtValue.ortvalue_from_shape_and_type(shape, kind, provider.memory, 0)
+
+
+def copy_prefix(source: Slot, target: Slot, length: int) -> None:
+    """Copy the K/V of the first `length` tokens of `source`. Host memory only.
+
+    `source` may belong to a running request: what is committed is not written any more.
+    """
+    for pair, own_pair in zip(source.buffers, target.buffers, strict=True):
+        for buffer, own in zip(pair, own_pair, strict=True):
+            own.numpy()[:, :, :length] = buffer.numpy()[:, :, :length]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A slot for a request, holding `shared` tokens of its prompt.
+
+    Where `source` is given their K/V is still to be copied from there by `fill`, before any later
+    run: runs and copies must be queued in the order of the leases.
+    """
+
+    slot: Slot
+    shared: int
+    source: Slot | None = None
+
+    def fill(self) -> None:
+        if self.source is not None:
+            copy_prefix(self.source, self.slot, self.shared)
+
+
+class SlotPool:
+    """Chooses slots for prompts so that warm prefixes are used and kept.
+
+    A free slot that holds mostly this prompt (the same conversation) is continued. Otherwise the
+    slot unused longest is taken, and a prefix found elsewhere (a system prompt, a busy request)
+    is copied into it, which leaves the other conversation warm.
+    """
+
+    def __init__(self, slots: Sequence[Slot], *, can_copy: bool) -> None:
+        self._slots = tuple(slots)
+        self._free: list[Slot] = list(slots)
+        self._can_copy = can_copy
+
+    @property
+    def total(self) -> int:
+        return len(self._slots)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def used_tokens(self) -> int:
+        return sum(slot.length for slot in self._slots)
+
+    def acquire(self, prompt: Sequence[int], reuse_prefix: bool = True) -> Lease | None:
+        """A lease on a free slot truncated to what it shares with `prompt`; None if all are taken.
+
+        The last token of the prompt never counts as shared: its logits are needed.
+        """
+        if not self._free:
+            return None
+        tokens = np.asarray(prompt[:-1], dtype=np.int64)
+        shared = {
+            id(slot): slot.common_prefix(tokens) if reuse_prefix else 0 for slot in self._slots
+        }
+        warm = max(self._free, key=lambda slot: shared[id(slot)])
+        if 2 * shared[id(warm)] >= warm.length > 0 or not self._can_copy:
+            return self._take(warm, shared[id(warm)], None)
+        oldest = self._free[0]
+        source = max(self._slots, key=lambda slot: shared[id(slot)])
+        if shared[id(source)] >= shared[id(oldest)] + COPY_WORTHWHILE:
+            return self._take(oldest, shared[id(source)], source)
+        return self._take(oldest, shared[id(oldest)], None)
+
+    def release(self, slot: Slot) -> None:
+        """Give `slot` back with the tokens it has; it becomes the one used last."""
+        assert slot not in self._free, "slot released twice"
+        self._free.append(slot)
+
+    def _take(self, slot: Slot, shared: int, source: Slot | None) -> Lease:
+        self._free.remove(slot)
+        if source is None:
+            slot.truncate(shared)
+        else:
+            slot.truncate(0)
+            slot.commit(source.tokens[:shared].tolist())
+        return Lease(slot=slot, shared=shared, source=source)

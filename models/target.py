@@ -1,0 +1,197 @@
+"""The target: packed rows of several requests verified in one run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.package import Package
+from models.providers import Provider
+from models.session import Binding, Session
+from models.slots import Slot, make_slot
+
+LEAST_WIDTH = 2
+"""Tokens a run and a row must have at least: the CPU kernels for one token are not bitwise equal
+to those for two and more, and with one width rule every provider runs the same code."""
+
+_KEPT_BINDINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request's tokens in a run, written behind the committed tokens of `slot`.
+
+    `logits` of the last tokens' outputs are wanted (0 for an inner prefill chunk).
+    """
+
+    slot: Slot
+    tokens: tuple[int, ...]
+    logits: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """Per wanted token: the K largest logits [m, K] in falling order, their ids [m, K], and the
+    log-sum-exp [m] of the whole row, so that a log-probability is `value - logsumexp`."""
+
+    top_values: NDArray[np.float32]
+    top_ids: NDArray[np.int64]
+    logsumexp: NDArray[np.float32]
+
+    @property
+    def greedy(self) -> list[int]:
+        """The most likely token at each wanted position."""
+        ids: list[int] = self.top_ids[:, 0].tolist()
+        return ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the rows of a run lie: indices into the packed tokens and the gathered rows."""
+
+    ids: NDArray[np.int64]
+    indices: list[NDArray[np.int64]]
+    positions: list[NDArray[np.int64]]
+    unpack: NDArray[np.int64]
+    logits_index: NDArray[np.int64]
+
+
+class Target:
+    """The target model of a package with its graphs loaded. Run from one thread at a time."""
+
+    def __init__(self, package: Package, provider: Provider, threads: int | None = None) -> None:
+        self._spec = package.manifest.target
+        self.provider = provider
+        self._sessions = {
+            rows: Session(package.file(self._spec.graphs[str(rows)]), provider, threads)
+            for rows in package.row_counts
+        }
+        self._bindings: OrderedDict[tuple[int, ...], Binding] = OrderedDict()
+        self._spare = make_slot(-1, self._spec, LEAST_WIDTH, provider)
+
+    @property
+    def most_rows(self) -> int:
+        return max(self._sessions)
+
+    def make_slots(self, count: int, context: int) -> list[Slot]:
+        return [make_slot(index, self._spec, context, self.provider) for index in range(count)]
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        """Run the target on `rows` (at most `most_rows`, of different slots).
+
+        Nothing is committed: the caller commits what it accepts.
+        """
+        assert 0 < len(rows) <= self.most_rows, "as many rows as the largest graph takes"
+        count = min(size for size in self._sessions if size >= len(rows))
+        order = sorted(range(len(rows)), key=lambda index: rows[index].slot.index)
+        packed = [rows[index] for index in order]
+        results = self._run_packed(packed, count)
+        return [results[order.index(index)] for index in range(len(rows))]
+
+    def _run_packed(self, rows: list[Row], count: int) -> list[RowResult]:
+        slots = [row.slot for row in rows] + [self._spare] * (count - len(rows))
+        binding = self._binding(count, slots)
+        layout = _lay_out(rows, count)
+        self._feed(binding, rows, layout, count)
+        outputs = self._collect(binding, len(layout.ids), len(layout.logits_index))
+        binding.run()
+        return _split(rows, outputs)
+
+    def _binding(self, count: int, slots: list[Slot]) -> Binding:
+        key = (count, *(id(slot) for slot in slots))
+        binding = self._bindings.get(key)
+        if binding is not None:
+            self._bindings.move_to_end(key)
+            return binding
+        binding = self._sessions[count].binding()
+        for row, slot in enumerate(slots):
+            for layer, (past_key, past_value) in enumerate(slot.buffers):
+                for kind, value in (("key", past_key), ("value", past_value)):
+                    name = f"{layer}.{row}.{kind}"
+                    binding.bind_in_place(f"past.{name}", f"present.{name}", value)
+        self._bindings[key] = binding
+        if len(self._bindings) > _KEPT_BINDINGS:
+            self._bindings.popitem(last=False)
+        return binding
+
+    def _feed(self, binding: Binding, rows: list[Row], layout: _Layout, count: int) -> None:
+        binding.feed("input_ids", layout.ids[None])
+        binding.feed("logits_index", layout.logits_index)
+        for row in range(count):
+            width = layout.positions[row].size
+            past = rows[row].slot.length if row < len(rows) else 0
+            total = past + width
+            binding.feed(f"seqlens_k.{row}", np.array([total - 1], dtype=np.int32))
+            binding.feed(f"total_length.{row}", np.array(total, dtype=np.int32))
+            name = "position_ids" if count == 1 else f"position_ids.{row}"
+            binding.feed(name, layout.positions[row][None])
+            if count > 1:
+                binding.feed(f"row_index.{row}", layout.indices[row])
+        if count > 1:
+            binding.feed("unpack_index", layout.unpack)
+
+    def _collect(
+        self, binding: Binding, width: int, wanted: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
+        spec = self._spec
+        binding.collect("logits", (wanted, spec.vocab_size), np.float32)
+        hidden = np.float32 if spec.kv_type == "fp32" else np.float16
+        binding.collect("hidden", (width, spec.hidden_size), hidden)
+        return (
+            binding.collect("top_values", (wanted, spec.top_k), np.float32),
+            binding.collect("top_ids", (wanted, spec.top_k), np.int64),
+            binding.collect("logsumexp", (wanted,), np.float32),
+        )
+
+
+def _lay_out(rows: list[Row], count: int) -> _Layout:
+    """Pack `rows`; a lone token is repeated so that no run and no row is narrower than 2.
+
+    The repeated token stands one position later: causal, so the real one does not see it, and
+    never committed, so nothing sees its K/V.
+    """
+    ids: list[int] = []
+    indices, positions, unpack, wanted = [], [], [], []
+    gathered = 0
+    for row in rows:
+        start, width = len(ids), len(row.tokens)
+        ids.extend(row.tokens)
+        span = np.arange(start, start + width)
+        wanted.append(span[width - row.logits :])
+        unpack.append(gathered + np.arange(width))
+        indices.append(span if width >= LEAST_WIDTH else span.repeat(LEAST_WIDTH))
+        positions.append(row.slot.length + np.arange(max(width, LEAST_WIDTH)))
+        gathered += positions[-1].size
+    for _ in range(count - len(rows)):
+        indices.append(np.zeros(LEAST_WIDTH, dtype=np.int64))
+        positions.append(np.arange(LEAST_WIDTH))
+    if len(ids) < LEAST_WIDTH:
+        ids.append(ids[0])
+    return _Layout(
+        ids=np.array(ids, dtype=np.int64),
+        indices=indices,
+        positions=positions,
+        unpack=np.concatenate(unpack),
+        logits_index=_pad_wanted(np.concatenate(wanted)),
+    )
+
+
+def _pad_wanted(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """No LM head of one row either: the same kernel change."""
+    return wanted.repeat(LEAST_WIDTH) if wanted.size == 1 else wanted
+
+
+def _split(
+    rows: list[Row],
+    outputs: tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]],
+) -> list[RowResult]:
+    results, start = [], 0
+    for row in rows:
+        part = slice(start, start + row.logits)
+        results.append(RowResult(*(output[part].copy() for output in outputs)))  # type: ignore[arg-type]
+        start += row.logits
+    return results
