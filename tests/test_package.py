@@ -1,0 +1,204 @@
+"""The package format: what is written is read back; what was damaged is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from models.errors import UserError
+from models.package import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    DrafterSpec,
+    Manifest,
+    TargetSpec,
+    file_entry,
+    load_package,
+    write_manifest,
+)
+
+CONTENTS = {
+    "target.r1.onnx": b"graph for one row",
+    "target.r2.onnx": b"graph for two rows",
+    "target.weights": bytes(range(256)),
+    "tokenizer.json": b'{"version": "1.0"}',
+    "chat_template.jinja": "{{ messages }} é".encode(),
+}
+GRAPHS = {"1": "target.r1.onnx", "2": "target.r2.onnx"}
+
+TARGET = TargetSpec(
+    checkpoint="somebody/some-model",
+    revision="main",
+    sha256="0" * 64,
+    architecture="LlamaForCausalLM",
+    weight_type="w8a8",
+    device="cpu",
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    hidden_size=32,
+    vocab_size=300,
+    context_length=128,
+    eos_ids=(2, 7),
+    top_k=64,
+    kv_type="fp32",
+    integer_form="u8u8",
+    graphs=GRAPHS,
+    weights="target.weights",
+)
+
+
+def written(directory: Path, **changes: object) -> Manifest:
+    for name, content in CONTENTS.items():
+        (directory / name).write_bytes(content)
+    manifest = Manifest(
+        name="small",
+        created=1_790_000_000,
+        outpace="0.1.0",
+        target=TARGET,
+        tokenizer="tokenizer.json",
+        chat_template="chat_template.jinja",
+        files={name: file_entry(directory / name) for name in CONTENTS},
+        parity={"max_abs": 1e-5},
+        quality={"kl": 0.008, "agreement": 0.97},
+        drafters=(DrafterSpec(kind="medusa", checkpoint="heads", revision="1"),),
+        settings={"rows": "1,2"},
+    )
+    manifest = dataclasses.replace(manifest, **changes)  # type: ignore[arg-type]
+    write_manifest(directory, manifest)
+    return manifest
+
+
+def refusal(directory: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        load_package(directory)
+    assert caught.value.code == "package_invalid"
+    return caught.value
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    manifest = written(tmp_path)
+    package = load_package(tmp_path)
+    assert package.manifest == manifest
+    assert package.row_counts == (1, 2)
+    assert package.file("target.weights").read_bytes() == CONTENTS["target.weights"]
+
+
+def test_optional_entries_may_be_none(tmp_path: Path) -> None:
+    target = dataclasses.replace(TARGET, integer_form=None)
+    manifest = written(tmp_path, chat_template=None, drafters=(), target=target)
+    assert load_package(tmp_path).manifest == manifest
+
+
+def test_the_same_manifest_is_the_same_bytes(tmp_path: Path) -> None:
+    manifest = written(tmp_path)
+    first = (tmp_path / MANIFEST).read_bytes()
+    write_manifest(tmp_path, manifest)
+    assert (tmp_path / MANIFEST).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("kept", ["none", "all but one byte", "one byte too many"])
+def test_a_file_of_another_length_is_named(tmp_path: Path, name: str, kept: str) -> None:
+    written(tmp_path)
+    content = CONTENTS[name]
+    changed = {"none": b"", "all but one byte": content[:-1], "one byte too many": content + b"x"}
+    (tmp_path / name).write_bytes(changed[kept])
+    error = refusal(tmp_path)
+    assert error.param == name
+    assert f"{name} has {len(changed[kept])} bytes" in error.message
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_file_with_any_byte_changed_is_named(tmp_path: Path, name: str) -> None:
+    written(tmp_path)
+    content = CONTENTS[name]
+    for index in range(len(content)):
+        changed = bytearray(content)
+        changed[index] ^= 1
+        (tmp_path / name).write_bytes(changed)
+        error = refusal(tmp_path)
+        assert error.param == name
+        assert f"{name} was altered" in error.message
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    written(tmp_path)
+    (tmp_path / name).unlink()
+    error = refusal(tmp_path)
+    assert error.param == name
+    assert f"{name} is missing" in error.message
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x20])
+def test_any_byte_changed_in_the_manifest_is_noticed(tmp_path: Path, mask: int) -> None:
+    written(tmp_path)
+    path = tmp_path / MANIFEST
+    content = path.read_bytes()
+    for index in range(len(content)):
+        changed = bytearray(content)
+        changed[index] ^= mask
+        path.write_bytes(changed)
+        assert refusal(tmp_path).param == MANIFEST, f"byte {index}"
+
+
+def test_any_truncation_of_the_manifest_is_noticed(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / MANIFEST
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        assert refusal(tmp_path).param == MANIFEST, f"{length} bytes"
+
+
+def test_a_missing_manifest_says_how_to_make_a_package(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"package\.json is missing.*python -m export") as caught:
+        load_package(tmp_path)
+    assert (caught.value.code, caught.value.param) == ("package_missing", MANIFEST)
+
+
+def test_another_schema_version_is_named(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / MANIFEST
+    document = json.loads(path.read_bytes())
+    document["schema"] = SCHEMA_VERSION + 1
+    path.write_text(json.dumps(document))
+    error = refusal(tmp_path)
+    assert error.param == MANIFEST
+    assert f"schema version {SCHEMA_VERSION + 1}" in error.message
+    assert f"reads version {SCHEMA_VERSION}" in error.message
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '"text"'])
+def test_a_manifest_that_is_no_object_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / MANIFEST).write_text(content)
+    assert "not a JSON object" in refusal(tmp_path).message
+
+
+def test_a_manifest_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe\x00")
+    assert "not valid JSON" in refusal(tmp_path).message
+
+
+@pytest.mark.parametrize("name", ["../target.weights", "/etc/passwd", "sub/target.weights"])
+def test_a_file_outside_the_package_is_refused(tmp_path: Path, name: str) -> None:
+    entry = file_entry(written(tmp_path) and tmp_path / "target.weights")
+    written(tmp_path, files={name: entry})
+    error = refusal(tmp_path)
+    assert error.param == MANIFEST
+    assert repr(name) in error.message
+
+
+@pytest.mark.parametrize("unlisted", CONTENTS)
+def test_a_file_that_is_used_must_be_listed(tmp_path: Path, unlisted: str) -> None:
+    files = dict(written(tmp_path).files)
+    del files[unlisted]
+    written(tmp_path, files=files)
+    error = refusal(tmp_path)
+    assert error.param == MANIFEST
+    assert repr(unlisted) in error.message
