@@ -18,6 +18,9 @@ from models.target import Row, RowResult, Target
 
 PROBE_TOKENS = 160
 
+CHUNKINGS = ((1, 2, 3, 1, 7, 16, 1, 2, 5), (64,))
+"""Chunk widths, taken in turn: what rounds and prefill chunks do, and where kernels change."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
@@ -40,7 +43,7 @@ def probe(target: Target, slots: Sequence[Slot], vocab_size: int) -> ProbeResult
     whole = _run_chunks(target, slots[0], ids, [length])
     kv = _host_kv(slots[0], length)
     differences = []
-    for widths in ([2], [7, 1, 16, 3], [1], [64]):
+    for widths in CHUNKINGS:
         again = _run_chunks(target, slots[0], ids, widths)
         if not (_same(whole, again) and _same_arrays(kv, _host_kv(slots[0], length))):
             differences.append(f"chunks of {'+'.join(map(str, widths))}")
@@ -52,7 +55,7 @@ def probe(target: Target, slots: Sequence[Slot], vocab_size: int) -> ProbeResult
     return ProbeResult(exact=not differences, tokens=length, differences=tuple(differences))
 
 
-def _run_chunks(target: Target, slot: Slot, ids: list[int], widths: list[int]) -> RowResult:
+def _run_chunks(target: Target, slot: Slot, ids: list[int], widths: Sequence[int]) -> RowResult:
     slot.truncate(0)
     parts, turn = [], 0
     while slot.length < len(ids):
