@@ -1,0 +1,57 @@
+"""The command line: `outpace` and `python -m gateway`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from gateway.commands import chat, doctor, serve
+from models.errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, 1 for what a user can put right, 2 for wrong usage."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+    except UserError as error:
+        print(f"outpace {parsed.command}: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left: nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="outpace",
+        description="A streaming gateway that runs speculative decoding on ONNX Runtime.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"outpace {version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in (serve, chat, doctor):
+        name = command.__name__.rpartition(".")[2]
+        summary = (command.__doc__ or "").partition("\n")[0]
+        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+    return parser
+
+
+def version() -> str:
+    try:
+        return metadata.version("outpace")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""A conversation with a running gateway, over its WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import orjson
+
+from models.errors import UserError
+
+ENDINGS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class RequestError(Exception):
+    """The gateway refused or failed one turn; the conversation goes on."""
+
+
+class Chat:
+    """One conversation. `speculate` False asks for plain decoding."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        socket: aiohttp.ClientWebSocketResponse,
+        instructions: str | None,
+        max_tokens: int | None,
+    ) -> None:
+        self._session = session
+        self._socket = socket
+        self._fixed = {"instructions": instructions, "max_output_tokens": max_tokens}
+        self._previous: str | None = None
+        self._running: str | None = None
+        self._cancelled = False
+        self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._reader = asyncio.create_task(self._read(), name="reader")
+        self.speculate = True
+
+    def reset(self) -> None:
+        """Forget the conversation so far."""
+        self._previous = None
+
+    async def ask(self, text: str, write: Callable[[str], None]) -> dict[str, Any]:
+        """One turn; `write` gets the answer as it comes. Returns the whole response.
+
+        Raises `RequestError` when the gateway refuses, `UserError` when it has gone.
+        """
+        request: dict[str, Any] = {
+            "type": "response.create",
+            "input": text,
+            "previous_response_id": self._previous,
+            **self._fixed,
+        }
+        if not self.speculate:
+            request["speculation"] = {"off": True}
+        self._cancelled = False
+        await self._send(request)
+        try:
+            return await self._answer(write)
+        finally:
+            self._running = None
+
+    async def cancel(self) -> None:
+        """End the running answer; `ask` then returns what there is of it."""
+        self._cancelled = True
+        if self._running is not None:
+            await self._send({"type": "response.cancel", "response_id": self._running})
+            self._running = None
+
+    async def close(self) -> None:
+        await self._socket.close()
+        self._reader.cancel()
+        await self._session.close()
+
+    async def _answer(self, write: Callable[[str], None]) -> dict[str, Any]:
+        while True:
+            event = await self._events.get()
+            if event is None:
+                raise UserError("the gateway closed the connection.", code="gateway_gone")
+            kind = event["type"]
+            if kind == "response.created":
+                self._running = event["response"]["id"]
+                if self._cancelled:
+                    await self.cancel()
+            elif kind == "response.output_text.delta":
+                write(event["delta"])
+            elif kind == "error":
+                self._refused(event["error"])
+            elif kind in ENDINGS:
+                return self._ended(event["response"])
+
+    def _refused(self, error: dict[str, Any]) -> None:
+        # A cancellation that came too late is no error of the turn.
+        if error["code"] == "response_not_found":
+            return
+        if error["code"] == "previous_response_not_found":
+            self.reset()
+            raise RequestError("the gateway has forgotten this conversation; it begins anew.")
+        raise RequestError(error["message"])
+
+    def _ended(self, response: dict[str, Any]) -> dict[str, Any]:
+        if response["status"] == "failed":
+            raise RequestError(response["error"]["message"])
+        self._previous = response["id"]
+        return response
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        try:
+            await self._socket.send_str(orjson.dumps(event).decode())
+        except (ConnectionError, aiohttp.ClientError):
+            raise UserError("the gateway closed the connection.", code="gateway_gone") from None
+
+    async def _read(self) -> None:
+        with suppress(aiohttp.ClientError, ConnectionError):
+            async for message in self._socket:
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    self._events.put_nowait(orjson.loads(message.data))
+        self._events.put_nowait(None)
+
+
+async def connect(
+    url: str,
+    *,
+    api_key: str | None = None,
+    instructions: str | None = None,
+    max_tokens: int | None = None,
+) -> Chat:
+    """Raises `UserError` that says why there is no connection."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    session = aiohttp.ClientSession(headers=headers)
+    try:
+        socket = await session.ws_connect(_socket_url(url), heartbeat=30, compress=0)
+    except BaseException as error:
+        await session.close()
+        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
+            raise _no_connection(url, error) from None
+        raise
+    return Chat(session, socket, instructions, max_tokens)
+
+
+def _socket_url(url: str) -> str:
+    base = url.rstrip("/").removesuffix("/v1")
+    return base if base.endswith("/responses") else f"{base}/v1/responses"
+
+
+def _no_connection(url: str, error: Exception) -> UserError:
+    if isinstance(error, aiohttp.InvalidURL):
+        return UserError(f"{url!r} is not a URL.", code="invalid_url", param="url")
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        reasons = {
+            401: "asks for an API key: set OUTPACE_API_KEY.",
+            403: "does not allow connections by this name; use the address it printed.",
+            404: "has no /v1/responses: is it an Outpace gateway?",
+            503: "is still loading, or shutting down; try again shortly.",
+        }
+        reason = reasons.get(error.status, f"answered with status {error.status}.")
+        return UserError(f"the server at {url} {reason}", code="gateway_refused", param="url")
+    return UserError(
+        f"no gateway answers at {url} ({error}). Start one with: outpace serve",
+        code="gateway_unreachable",
+        param="url",
+    )

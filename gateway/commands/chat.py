@@ -1,0 +1,178 @@
+"""Chat in the terminal with a running gateway.
+
+The event loop runs in a thread of its own: it answers the gateway's pings while the terminal waits
+for a line, and Ctrl-C always reaches the main thread, where it cancels the answer and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from gateway.client import Chat, RequestError, connect
+
+DEFAULT_URL = "http://127.0.0.1:8765"
+COMMANDS = "/reset forgets, /off and /on switch speculation, /quit leaves (or Ctrl-D)"
+# What a model says must not move the cursor or rename the window.
+CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
+
+Call = Callable[[Any], "Future[Any]"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("OUTPACE_URL", DEFAULT_URL),
+        help=f"the gateway (default: $OUTPACE_URL, else {DEFAULT_URL}); its key: $OUTPACE_API_KEY",
+    )
+    parser.add_argument("--instructions", metavar="TEXT", help="system message of every turn")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    with background_loop() as call:
+        chat: Chat = call(
+            connect(
+                parsed.url,
+                api_key=os.environ.get("OUTPACE_API_KEY"),
+                instructions=parsed.instructions,
+                max_tokens=parsed.max_tokens,
+            )
+        ).result()
+        try:
+            return Terminal(chat, call).run()
+        finally:
+            call(chat.close()).result()
+
+
+class Terminal:
+    """Lines in, answers out. A line is a turn, or a command if it begins with a slash."""
+
+    def __init__(self, chat: Chat, call: Call) -> None:
+        self._chat = chat
+        self._call = call
+        self._interactive = sys.stdin.isatty()
+        self._styled = sys.stdout.isatty()
+        self._failed = False
+
+    def run(self) -> int:
+        """Returns 1 when a turn of a script failed; a person has seen the error."""
+        if self._interactive:
+            self._enable_editing()
+            self._note(COMMANDS)
+        while (line := self._read()) is not None:
+            if line.startswith("/"):
+                if line in ("/quit", "/exit"):
+                    break
+                self._command(line)
+            elif line:
+                self._turn(line)
+        return 1 if self._failed and not self._interactive else 0
+
+    def _read(self) -> str | None:
+        while True:
+            try:
+                return input("> " if self._interactive else "").strip()
+            except EOFError:
+                if self._interactive:
+                    print()
+                return None
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                print()
+                self._note(COMMANDS)
+
+    def _command(self, line: str) -> None:
+        if line == "/reset":
+            self._chat.reset()
+            self._note("a new conversation")
+        elif line in ("/off", "/on"):
+            self._chat.speculate = line == "/on"
+            self._note(f"speculation {line.removeprefix('/')}")
+        else:
+            self._note(COMMANDS)
+
+    def _turn(self, line: str) -> None:
+        answer = self._call(self._chat.ask(line, self._write))
+        while True:
+            try:
+                response = answer.result()
+            except KeyboardInterrupt:
+                self._call(self._chat.cancel())
+            except RequestError as error:
+                self._failed = True
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                return
+            else:
+                print(flush=True)
+                self._note(summary(response))
+                return
+
+    def _write(self, text: str) -> None:
+        if self._styled:
+            text = text.translate(CONTROLS)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _note(self, text: str) -> None:
+        """Beside the conversation: dimmed in a terminal, on stderr for scripts."""
+        if self._interactive and self._styled:
+            print(f"\x1b[2m{text}\x1b[0m", flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _enable_editing(self) -> None:
+        try:
+            import readline  # noqa: F401  (its import gives `input` editing and history)
+        except ImportError:
+            return
+
+
+def summary(response: dict[str, Any]) -> str:
+    """One line of what speculation did for an answer."""
+    timings, usage = response.get("timings") or {}, response.get("usage") or {}
+    parts = [
+        f"tau {_figure(timings.get('tau'), '.2f')}",
+        f"TPOT {_figure(timings.get('tpot_ms'), '.1f')} ms",
+        f"first token {_figure(timings.get('ttft_ms'), '.0f')} ms",
+        f"{usage.get('output_tokens', 0)} tokens",
+        f"drafts accepted {timings.get('draft_n_accepted', 0)} of {timings.get('draft_n', 0)}",
+        f"{timings.get('drafter', '?')}, {timings.get('policy', '?')}",
+    ]
+    if response.get("status") != "completed":
+        parts.append(str(response.get("status")))
+    return " | ".join(parts)
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+@contextmanager
+def background_loop() -> Iterator[Call]:
+    """Runs coroutines in a thread; what is left when the block ends is cancelled."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="connection", daemon=True)
+    thread.start()
+    try:
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop)
+    finally:
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

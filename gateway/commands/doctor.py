@@ -1,0 +1,254 @@
+"""Say what this machine has, what serve would use and why, and what would stop it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gateway.commands.options import add_setting_flags, settings_of
+from gateway.commands.serve import bind, require_safe_address
+from gateway.engine.engine import slot_context
+from gateway.settings import Settings
+from models.errors import UserError
+from models.memory import available_bytes, format_bytes, memory_need, require_memory
+from models.package import Package, load_package
+from models.providers import (
+    cpu_flags,
+    has_integer_dot_product,
+    load_onnxruntime,
+    nvidia_devices,
+    processor_count,
+    select_provider,
+)
+
+LIBRARIES = ("outpace", "aiohttp", "jinja2", "numpy", "orjson", "tokenizers", "uvloop")
+INTEGER_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
+
+
+@dataclass(slots=True)
+class Section:
+    """What was found about one thing; `problems` would stop serve."""
+
+    title: str
+    found: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_setting_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    sections = examine(settings_of(parsed))
+    problems = [problem for section in sections for problem in section.problems]
+    if parsed.json:
+        found = {section.title: section.found for section in sections}
+        print(json.dumps({"ok": not problems, "problems": problems, **found}, indent=2))
+    else:
+        for section in sections:
+            _print(section)
+        print(f"\n{len(problems)} problem(s) would stop serve" if problems else "\nserve would run")
+    return 1 if problems else 0
+
+
+def examine(settings: Settings) -> list[Section]:
+    package, package_section = _package(settings)
+    sections = [_versions(), _processor(), _gpu(), _memory(settings, package), package_section]
+    return [*sections, _use(settings, package), _address(settings)]
+
+
+def _versions() -> Section:
+    section = Section("versions", {"python": platform.python_version()})
+    for name in LIBRARIES:
+        section.found[name] = _version(name)
+    try:
+        onnxruntime = load_onnxruntime()
+    except UserError as error:
+        section.found["onnxruntime"] = None
+        section.problems.append(error.message)
+    else:
+        section.found["onnxruntime"] = onnxruntime.__version__
+        section.found["providers"] = onnxruntime.get_available_providers()
+    return section
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> Section:
+    flags = cpu_flags()
+    return Section(
+        "processor",
+        {
+            "model": _processor_name(),
+            "usable processors": processor_count(),
+            "features": [flag for flag in INTEGER_FLAGS if flag in flags],
+            "int8 dot products": has_integer_dot_product(),
+        },
+    )
+
+
+def _processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _gpu() -> Section:
+    return Section("gpu", {"device nodes": list(nvidia_devices()), "nvidia-smi": _nvidia_smi()})
+
+
+def _nvidia_smi() -> list[str] | None:
+    """One line per GPU; None where the tool is missing or fails."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    query = [tool, "--query-gpu=name,driver_version,memory.total,memory.free", "--format=csv"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip().splitlines()[1:]
+
+
+def _memory(settings: Settings, package: Package | None) -> Section:
+    available = available_bytes()
+    section = Section(
+        "memory",
+        {
+            "total": _bytes(_total_bytes()),
+            "available": _bytes(available),
+            "needed": None,
+        },
+    )
+    if package is not None:
+
+        def check() -> None:
+            assert package is not None
+            context = slot_context(package, settings.engine_options)
+            need = memory_need(package, settings.slots, context, settings.prefill_chunk)
+            section.found["needed"] = need.describe()
+            require_memory(need)
+
+        _noting(section, check)
+    return section
+
+
+def _total_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line[:9] == "MemTotal:"), None)
+
+
+def _bytes(count: int | None) -> str | None:
+    return None if count is None else format_bytes(count)
+
+
+def _package(settings: Settings) -> tuple[Package | None, Section]:
+    section = Section("package", {"path": str(settings.package)})
+    try:
+        package = load_package(settings.package)
+    except UserError as error:
+        section.problems.append(error.message)
+        return None, section
+    manifest = package.manifest
+    target = manifest.target
+    section.found |= {
+        "name": manifest.name,
+        "checkpoint": f"{target.checkpoint} @ {target.revision}",
+        "architecture": target.architecture,
+        "weights": target.weight_type,
+        "built for": target.device,
+        "context": target.context_length,
+        "rows": list(package.row_counts),
+        "drafters": ["ngram", *(drafter.kind for drafter in manifest.drafters)],
+        "chat template": manifest.chat_template is not None,
+        "files": {name: entry.bytes for name, entry in manifest.files.items()},
+        "parity": dict(manifest.parity),
+        "quality": dict(manifest.quality),
+    }
+    return package, section
+
+
+def _use(settings: Settings, package: Package | None) -> Section:
+    section = Section("use")
+    if package is None:
+        return section
+    target = package.manifest.target
+
+    def check() -> None:
+        provider = select_provider(settings.device, target.device)
+        asked = settings.device == "auto"
+        section.found["provider"] = provider.onnxruntime_names[0]
+        section.found["why"] = (
+            f"the package was built for {target.device}" if asked else "asked for by --device"
+        )
+        if target.integer_form == "u8s8" and not has_integer_dot_product():
+            section.problems.append(
+                "the package's integer products (u8s8) need a processor with VNNI or AMX;"
+                " export it again on this machine."
+            )
+
+    _noting(section, check)
+    section.found["slots"] = settings.slots
+    section.found["threads"] = settings.threads or processor_count()
+    section.found["context"] = settings.context or target.context_length
+    section.found["speculation"] = {
+        "drafter": settings.speculation_drafter,
+        "policy": settings.speculation_policy,
+        "length": settings.speculation_length,
+    }
+    return section
+
+
+def _address(settings: Settings) -> Section:
+    section = Section("address", {"host": settings.host, "port": settings.port})
+    section.found["api keys"] = len(settings.api_keys)
+    _noting(section, lambda: require_safe_address(settings))
+    _noting(section, lambda: bind(settings).close())
+    return section
+
+
+def _noting(section: Section, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except UserError as error:
+        section.problems.append(error.message)
+
+
+def _print(section: Section) -> None:
+    print(section.title)
+    for name, value in section.found.items():
+        print(f"  {name:<18} {_shown(value)}")
+    for problem in section.problems:
+        print(f"  PROBLEM            {problem}")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

@@ -1,0 +1,1 @@
+"""The wire: decodes requests, encodes events. Knows nothing of onnxruntime."""

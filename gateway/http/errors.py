@@ -1,0 +1,86 @@
+"""The one table from what went wrong to what a client is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from models.errors import UserError
+
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "context_length_exceeded": 400,
+        "draining": 503,
+        "forbidden_host": 403,
+        "forbidden_origin": 403,
+        "invalid_api_key": 401,
+        "invalid_json": 400,
+        "invalid_type": 400,
+        "invalid_value": 400,
+        "loading": 503,
+        "message_too_large": 413,
+        "method_not_allowed": 405,
+        "missing_required_parameter": 400,
+        "model_not_found": 404,
+        "not_found": 404,
+        "previous_response_not_found": 400,
+        "queue_full": 429,
+        "response_not_found": 404,
+        "server_error": 500,
+        "template_error": 400,
+        "unsupported_value": 400,
+        "websocket_connection_limit_reached": 429,
+        "websocket_stream_limit_reached": 429,
+    }
+)
+# The openai clients map 404 to NotFoundError; on a socket the public code goes with 400.
+HTTP_STATUS: Mapping[str, int] = MappingProxyType({"previous_response_not_found": 404})
+RETRY_AFTER: Mapping[str, int] = MappingProxyType({"queue_full": 1, "draining": 5, "loading": 5})
+
+
+@dataclass(frozen=True, slots=True)
+class WireError:
+    """An error as clients see it."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+
+    @property
+    def kind(self) -> str:
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    def envelope(self) -> dict[str, Any]:
+        """The `error` object, the same over HTTP and on a socket."""
+        return {
+            "type": self.kind,
+            "code": self.code,
+            "message": self.message,
+            "param": self.param,
+        }
+
+    def event(self, stream_id: str | None = None) -> dict[str, Any]:
+        """The `error` event of a socket."""
+        event = {"type": "error", "status": self.status, "error": self.envelope()}
+        return event if stream_id is None else {**event, "stream_id": stream_id}
+
+    def response_error(self) -> dict[str, Any]:
+        """The `error` of a failed response, whose codes are a closed list in the clients."""
+        codes = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+        return {"code": codes.get(self.status, "server_error"), "message": self.message}
+
+    def over_http(self) -> WireError:
+        status = HTTP_STATUS.get(self.code, self.status)
+        return WireError(status, self.code, self.message, self.param)
+
+
+def wire_error(error: BaseException) -> WireError:
+    """`UserError` as it says; anything else is ours, and its text stays in the log."""
+    if isinstance(error, UserError):
+        return WireError(STATUS.get(error.code, 400), error.code, error.message, error.param)
+    return WireError(500, "server_error", "The gateway failed on this request; its log says why.")

@@ -1,0 +1,110 @@
+"""Reading typed fields out of decoded JSON, with errors that name the field."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import orjson
+
+from models.errors import UserError
+
+T = TypeVar("T")
+NAMES: Mapping[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+}
+
+
+def decode_object(raw: str | bytes) -> dict[str, Any]:
+    """A JSON object. Raises `UserError` `invalid_json` or `invalid_type`."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"The message is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(document, dict):
+        raise wrong_type(None, "an object", document)
+    return document
+
+
+def typed(value: Any, kind: type[T], param: str) -> T:
+    """`value` if it is of `kind` (a boolean is no number, an integer is a number)."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise wrong_type(param, NAMES[kind], value)
+    return value
+
+
+def optional(document: Mapping[str, Any], name: str, kind: type[T], prefix: str = "") -> T | None:
+    """The field, or None where it is absent or null."""
+    value = document.get(name)
+    return None if value is None else typed(value, kind, prefix + name)
+
+
+def required(document: Mapping[str, Any], name: str, kind: type[T], prefix: str = "") -> T:
+    value = document.get(name)
+    if value is None:
+        raise missing(prefix + name)
+    return typed(value, kind, prefix + name)
+
+
+def at_least(value: int | None, least: int, param: str) -> int | None:
+    if value is not None and value < least:
+        raise UserError(
+            f"{param} must be at least {least}, not {value}.", code="invalid_value", param=param
+        )
+    return value
+
+
+def one_of(value: str, known: Iterable[str], param: str) -> str:
+    """`value` if known; otherwise an error that lists what is accepted."""
+    known = tuple(known)
+    if value not in known:
+        raise unsupported(param, value, "one of " + ", ".join(map(repr, known)))
+    return value
+
+
+def only_known(document: Mapping[str, Any], known: Iterable[str], param: str) -> None:
+    """For objects of our own: an unknown key is an error that names the nearest."""
+    known = tuple(known)
+    for key in document:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Known are {', '.join(known)}."
+            raise UserError(
+                f"{param} has no field {key!r}.{hint}",
+                code="unsupported_value",
+                param=f"{param}.{key}",
+            )
+
+
+def missing(param: str) -> UserError:
+    return UserError(f"{param} is missing.", code="missing_required_parameter", param=param)
+
+
+def unsupported(param: str, value: Any, accepted: str) -> UserError:
+    shown = _short(value)
+    return UserError(
+        f"{param} {shown} is not supported; accepted: {accepted}.",
+        code="unsupported_value",
+        param=param,
+    )
+
+
+def wrong_type(param: str | None, expected: str, value: Any) -> UserError:
+    found = "null" if value is None else NAMES.get(type(value), type(value).__name__)
+    subject = param or "The message"
+    return UserError(
+        f"{subject} must be {expected}, not {found}.", code="invalid_type", param=param
+    )
+
+
+def _short(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,54 @@
+"""Models, health and readiness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from gateway.http.backend import Engine
+from gateway.http.gateway import Gateway, model_not_found
+from gateway.http.guard import json_response
+
+
+class InfoRoutes:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/health", self.health)
+        router.add_get("/ready", self.ready)
+        router.add_get("/v1/models", self.models)
+        router.add_get("/v1/models/{model:.+}", self.model)
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Alive, whatever the state of the model."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """200 once the model is loaded and warm and until the gateway drains, otherwise 503."""
+        if self._gateway.ready:
+            return json_response({"status": "ready"})
+        status = "draining" if self._gateway.draining else "loading"
+        return json_response({"status": status}, 503)
+
+    async def models(self, request: web.Request) -> web.Response:
+        engine = self._gateway.accepting()
+        return json_response({"object": "list", "data": [_describe(engine)]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        engine, asked = self._gateway.accepting(), request.match_info["model"]
+        if asked != engine.package.manifest.name:
+            raise model_not_found(asked, engine.package.manifest.name)
+        return json_response(_describe(engine))
+
+
+def _describe(engine: Engine) -> dict[str, Any]:
+    manifest = engine.package.manifest
+    return {
+        "id": manifest.name,
+        "object": "model",
+        "created": manifest.created,
+        "owned_by": "outpace",
+        "context_length": engine.context_length,
+    }

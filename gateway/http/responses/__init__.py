@@ -1,0 +1,1 @@
+"""OpenAI Responses: one typed event stream inside, WebSocket and HTTP as its transports."""

@@ -1,0 +1,189 @@
+"""The events of one response, in order and numbered. Transports only encode them."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.engine.requests import Delta, Finished, Timings, Usage
+from gateway.http.errors import WireError
+from gateway.http.responses.schema import CreateResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event: its `type`, its number within the response, and its other fields."""
+
+    type: str
+    sequence_number: int
+    fields: Mapping[str, Any]
+
+    def document(self, stream_id: str | None = None) -> dict[str, Any]:
+        document = {"type": self.type, "sequence_number": self.sequence_number, **self.fields}
+        if stream_id is not None:
+            document["stream_id"] = stream_id
+        return document
+
+
+class ResponseEvents:
+    """Builds the events of one response; its text so far is in `text`.
+
+    Each of `begin`, `delta`, and one of `finish` and `fail` yields the events of its stage.
+    """
+
+    def __init__(self, request: CreateResponse, model: str) -> None:
+        self.id = _new_id("resp")
+        self._item_id = _new_id("msg")
+        self._request = request
+        self._number = 0
+        self._parts: list[str] = []
+        self._response = _response_object(self.id, model, request)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def begin(self) -> Iterator[ServerEvent]:
+        yield self._event("response.created", response=self._snapshot())
+        yield self._event("response.in_progress", response=self._snapshot())
+        item = {**self._item("in_progress"), "content": []}
+        yield self._event("response.output_item.added", output_index=0, item=item)
+        yield self._event("response.content_part.added", **self._place(), part=_part(""))
+
+    def delta(self, delta: Delta) -> Iterator[ServerEvent]:
+        """Nothing for a delta that completes no character, unless provenance was asked for."""
+        self._parts.append(delta.text)
+        if self._request.provenance:
+            yield self._event(
+                "response.output_text.delta",
+                **self._place(),
+                delta=delta.text,
+                logprobs=[],
+                speculation=_provenance(delta),
+            )
+        elif delta.text:
+            yield self._event(
+                "response.output_text.delta", **self._place(), delta=delta.text, logprobs=[]
+            )
+
+    def finish(self, finished: Finished) -> Iterator[ServerEvent]:
+        whole = finished.reason == "stop"
+        yield from self._end_item("completed" if whole else "incomplete")
+        self._response["usage"] = _usage(finished.usage)
+        self._response["timings"] = _timings(finished.timings)
+        if whole:
+            yield self._end("response.completed", "completed", completed_at=int(time.time()))
+        elif finished.reason == "length":
+            details = {"reason": "max_output_tokens"}
+            yield self._end("response.incomplete", "incomplete", incomplete_details=details)
+        else:
+            # The clients' list of reasons has none for a cancellation: the status says it.
+            yield self._end("response.incomplete", "cancelled")
+
+    def fail(self, error: WireError) -> Iterator[ServerEvent]:
+        yield from self._end_item("incomplete")
+        yield self._end("response.failed", "failed", error=error.response_error())
+
+    def _end_item(self, status: str) -> Iterator[ServerEvent]:
+        text = self.text
+        item = self._item(status)
+        yield self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
+        yield self._event("response.content_part.done", **self._place(), part=_part(text))
+        yield self._event("response.output_item.done", output_index=0, item=item)
+        self._response["output"] = [item]
+
+    def _end(self, kind: str, status: str, **changed: Any) -> ServerEvent:
+        self._response.update(status=status, **changed)
+        return self._event(kind, response=self._snapshot())
+
+    def _event(self, kind: str, **fields: Any) -> ServerEvent:
+        event = ServerEvent(kind, self._number, fields)
+        self._number += 1
+        return event
+
+    def _snapshot(self) -> dict[str, Any]:
+        return dict(self._response)
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
+
+    def _item(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._item_id,
+            "type": "message",
+            "status": status,
+            "role": "assistant",
+            "content": [_part(self.text)],
+        }
+
+
+def _response_object(response_id: str, model: str, request: CreateResponse) -> dict[str, Any]:
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": int(time.time()),
+        "completed_at": None,
+        "status": "in_progress",
+        "incomplete_details": None,
+        "model": model,
+        "previous_response_id": request.previous_response_id,
+        "instructions": request.instructions,
+        "output": [],
+        "error": None,
+        "tools": [],
+        "truncation": "disabled",
+        "text": {"format": {"type": "text"}},
+        "top_p": 1.0,
+        "temperature": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "top_logprobs": 0,
+        "reasoning": {"effort": None, "summary": None},
+        "usage": None,
+        "timings": None,
+        "max_output_tokens": request.max_output_tokens,
+        "store": request.store,
+        "background": False,
+        "service_tier": "default",
+        **request.echo,
+    }
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _provenance(delta: Delta) -> dict[str, Any]:
+    """Who proposed the tokens: `source` in a word, `sources` token by token."""
+    drafted = [source for source in delta.sources if source != "target"]
+    return {
+        "source": drafted[0] if drafted else "target",
+        "sources": list(delta.sources),
+        "ids": list(delta.ids),
+        "round": delta.round,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.prompt_tokens - usage.cached_tokens,
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _timings(timings: Timings) -> dict[str, Any]:
+    return dataclasses.asdict(timings)
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(16)}"

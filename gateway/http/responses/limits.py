@@ -1,0 +1,134 @@
+"""Known fields that this build can honour only for some of their values.
+
+A field outside this table and outside `schema` is tolerated; a value that would silently be
+ignored is refused, naming the field and what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from gateway.http.fields import typed, unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`kind` of the field and which of its values are honoured (null always is)."""
+
+    kind: type
+    honoured: Callable[[Any], bool]
+    accepted: str
+
+
+def _is(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: value in values
+
+
+def _empty(value: Any) -> bool:
+    return not value
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+GREEDY = "0 or absent (this build decodes greedily)"
+LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {
+        "temperature": Limit(float, _is(0), GREEDY),
+        "top_p": Limit(float, _is(1), "1 or absent (this build decodes greedily)"),
+        "presence_penalty": Limit(float, _is(0), "0 or absent"),
+        "frequency_penalty": Limit(float, _is(0), "0 or absent"),
+        "top_logprobs": Limit(int, _is(0), "0 or absent"),
+        "tools": Limit(list, _empty, "an empty array or absent"),
+        "truncation": Limit(str, _is("disabled"), '"disabled" or absent'),
+        "background": Limit(bool, _is(False), "false or absent"),
+        "generate": Limit(bool, _is(True), "true or absent"),
+        "conversation": Limit(object, _never, "absent (use previous_response_id)"),
+        "prompt": Limit(object, _never, "absent"),
+        "moderation": Limit(object, _never, "absent"),
+        "context_management": Limit(list, _empty, "an empty array or absent"),
+        "service_tier": Limit(str, _is("auto", "default"), '"auto", "default" or absent'),
+    }
+)
+TEXT_LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {"verbosity": Limit(str, _is("medium"), '"medium" or absent')}
+)
+REASONING_LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {
+        "effort": Limit(str, _is("none"), '"none" or absent (the model does not reason)'),
+        "summary": Limit(str, _never, "absent (the model does not reason)"),
+        "generate_summary": Limit(str, _never, "absent (the model does not reason)"),
+    }
+)
+# Without tools these have nothing to add; what would have to be computed is refused.
+IDLE_INCLUDES = frozenset(
+    {
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
+
+
+def check_limits(
+    document: Mapping[str, Any], limits: Mapping[str, Limit] = LIMITS, prefix: str = ""
+) -> None:
+    """Raises `UserError` `invalid_type` or `unsupported_value` for the first field refused."""
+    for name, limit in limits.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if limit.kind is not object:
+            typed(value, limit.kind, prefix + name)
+        if not limit.honoured(value):
+            raise unsupported(prefix + name, value, limit.accepted)
+
+
+def check_text(document: Mapping[str, Any]) -> None:
+    """`text`: plain text only."""
+    text = document.get("text")
+    if text is None:
+        return
+    typed(text, dict, "text")
+    check_limits(text, TEXT_LIMITS, "text.")
+    form = text.get("format")
+    if form is None:
+        return
+    typed(form, dict, "text.format")
+    if form.get("type") != "text":
+        raise unsupported("text.format", form.get("type"), 'type "text"')
+
+
+def check_tool_choice(document: Mapping[str, Any]) -> str:
+    """`tool_choice`: with no tools to choose from, "auto" and "none" mean the same."""
+    choice = document.get("tool_choice")
+    if choice is None:
+        return "auto"
+    if choice not in ("auto", "none"):
+        raise unsupported("tool_choice", choice, '"auto", "none" or absent')
+    return str(choice)
+
+
+def check_reasoning(document: Mapping[str, Any]) -> None:
+    reasoning = document.get("reasoning")
+    if reasoning is not None:
+        check_limits(typed(reasoning, dict, "reasoning"), REASONING_LIMITS, "reasoning.")
+
+
+def check_include(document: Mapping[str, Any]) -> bool:
+    """Whether `include` asks for per-delta provenance."""
+    include = document.get("include")
+    if include is None:
+        return False
+    for index, value in enumerate(typed(include, list, "include")):
+        if typed(value, str, f"include[{index}]") not in IDLE_INCLUDES | {"speculation"}:
+            raise unsupported(f"include[{index}]", value, '"speculation"')
+    return "speculation" in include

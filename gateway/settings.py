@@ -1,0 +1,251 @@
+"""Settings: a TOML file, then the environment (`OUTPACE_*`), then flags. The last one wins.
+
+An unknown key is an error that names the nearest known one; a value of the wrong type or out of
+range is an error that names the key and where it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from gateway.engine.options import EngineOptions
+from gateway.engine.requests import Policy, Speculation
+from models.errors import UserError
+from models.locations import default_package_path
+from models.providers import DEVICES
+
+PREFIX = "OUTPACE_"
+# Read by others: the cache's place, this file's place, and the key and address a client uses.
+RESERVED = frozenset({"OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"})
+SECRET = frozenset({"api_keys"})
+DRAFTERS = ("ngram",)
+LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_DRAFT_LENGTH = 31
+SPECULATION_PREFIX = "speculation_"
+_ENGINE = EngineOptions()
+_SPECULATION = Speculation()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a gateway can be told.
+
+    `draft_length` None leaves the length to the policy. `drain_seconds` is how long running
+    answers may go on after a request to stop. `insecure` allows an address beyond this machine
+    without keys.
+    """
+
+    package: Path = field(default_factory=default_package_path)
+    host: str = "127.0.0.1"
+    port: int = 8765
+    device: str = "auto"
+    slots: int = _ENGINE.slots
+    threads: int | None = None
+    context: int | None = None
+    queue: int = _ENGINE.queue
+    prefill_chunk: int = _ENGINE.prefill_chunk
+    busy_chunk: int = _ENGINE.busy_chunk
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    allowed_origins: tuple[str, ...] = ()
+    insecure: bool = False
+    log_level: str = "info"
+    drain_seconds: float = 20.0
+    speculation_drafter: str = _SPECULATION.drafter
+    speculation_policy: str = _SPECULATION.policy
+    speculation_length: int | None = None
+
+    def __post_init__(self) -> None:
+        _in_range(self)
+        _one_of("device", self.device, DEVICES)
+        _one_of("log_level", self.log_level, LOG_LEVELS)
+        _one_of("speculation.drafter", self.speculation_drafter, DRAFTERS)
+        _one_of("speculation.policy", self.speculation_policy, get_args(Policy))
+        if self.speculation_policy == "fixed" and self.speculation_length is None:
+            raise _invalid("speculation.length", "is needed with the policy 'fixed'")
+        if not all(self.api_keys):
+            raise _invalid("api_keys", "has an empty key")
+
+    @property
+    def speculation(self) -> Speculation:
+        policies: dict[str, Policy] = {"auto": "auto", "fixed": "fixed", "off": "off"}
+        return Speculation(
+            drafter=self.speculation_drafter,
+            policy=policies[self.speculation_policy],
+            length=self.speculation_length,
+        )
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        return EngineOptions(
+            device=self.device,
+            slots=self.slots,
+            threads=self.threads,
+            context=self.context,
+            queue=self.queue,
+            prefill_chunk=self.prefill_chunk,
+            busy_chunk=self.busy_chunk,
+        )
+
+
+KINDS: Mapping[str, Any] = types.MappingProxyType(typing.get_type_hints(Settings))
+
+
+def load_settings(
+    environment: Mapping[str, str],
+    flags: Mapping[str, str],
+    config: Path | None = None,
+) -> Settings:
+    """The settings of all three sources. `flags` are texts by field name.
+
+    `config` is the file named by a flag; otherwise `$OUTPACE_CONFIG` names it, otherwise there is
+    none. Raises `UserError` `invalid_setting`, `unknown_setting` or `config_unreadable`.
+    """
+    named = environment.get("OUTPACE_CONFIG")
+    path = config or (Path(named) if named else None)
+    values: dict[str, Any] = {}
+    if path is not None:
+        values |= _from_file(path)
+    values |= _from_environment(environment)
+    for name, text in flags.items():
+        values[name] = _from_text(name, text, "--" + name.replace("_", "-"))
+    return Settings(**values)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"cannot read {path}: {error}.", code="config_unreadable", param="config"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(
+            f"{path} is not valid TOML: {error}.", code="config_unreadable", param="config"
+        ) from None
+    flat = dict(_flattened(document, path))
+    return {name: _from_toml(name, value, path) for name, value in flat.items()}
+
+
+def _flattened(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
+    written = {_written(name): name for name in KINDS}
+    for key, value in document.items():
+        if key == "speculation" and isinstance(value, dict):
+            for member, inner in value.items():
+                yield _known(f"speculation.{member}", written, str(path)), inner
+        else:
+            yield _known(key, written, str(path)), value
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    known = {PREFIX + name.upper(): name for name in KINDS}
+    values = {}
+    for variable, text in environment.items():
+        if variable.startswith(PREFIX) and variable not in RESERVED:
+            name = _known(variable, known, "the environment")
+            values[name] = _from_text(name, text, variable)
+    return values
+
+
+def _known(key: str, known: Mapping[str, str], where: str) -> str:
+    if key in known:
+        return known[key]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    raise UserError(
+        f"{where}: unknown setting {key!r}. Did you mean {near[0]!r}?",
+        code="unknown_setting",
+        param=key,
+    )
+
+
+def _from_text(name: str, text: str, where: str) -> Any:
+    """A value as an environment variable or a flag writes it; lists are separated by commas."""
+    kind, optional = _plain(KINDS[name])
+    if optional and text.lower() in ("", "none", "auto"):
+        return None
+    if kind is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if kind is bool:
+        if text.lower() not in ("1", "0", "true", "false", "yes", "no"):
+            raise _invalid(where, f"must be true or false, not {text!r}")
+        return text.lower() in ("1", "true", "yes")
+    if kind is Path:
+        return Path(text).expanduser()
+    if kind is str:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        noun = "a whole number" if kind is int else "a number"
+        raise _invalid(where, f"must be {noun}, not {text!r}") from None
+
+
+def _from_toml(name: str, value: Any, path: Path) -> Any:
+    kind, _ = _plain(KINDS[name])
+    where = f"{path}: {_written(name)}"
+    if kind is tuple:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise _invalid(where, "must be an array of strings")
+        return tuple(value)
+    if kind is Path and isinstance(value, str):
+        # Relative to the file, so that a package beside it is found from anywhere.
+        return path.expanduser().absolute().parent / Path(value).expanduser()
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        noun = "string" if kind is Path else kind.__name__
+        raise _invalid(where, f"must be of type {noun}, not {type(value).__name__}")
+    return value
+
+
+def _plain(kind: Any) -> tuple[type, bool]:
+    """The type without `| None`, and whether it had it."""
+    members = [member for member in get_args(kind) if member is not types.NoneType]
+    if isinstance(kind, types.UnionType):
+        return members[0], True
+    return typing.get_origin(kind) or kind, False
+
+
+def _written(name: str) -> str:
+    """The key as a file writes it."""
+    if name.startswith(SPECULATION_PREFIX):
+        return "speculation." + name.removeprefix(SPECULATION_PREFIX)
+    return name
+
+
+def _in_range(settings: Settings) -> None:
+    for name, least, most in (
+        ("port", 0, 65535),
+        ("slots", 1, 64),
+        ("queue", 0, 100_000),
+        ("threads", 1, 1024),
+        ("context", 16, 1 << 24),
+        ("prefill_chunk", 2, 1 << 16),
+        ("busy_chunk", 2, 1 << 16),
+        ("drain_seconds", 0, 3600),
+        ("speculation_length", 1, MAX_DRAFT_LENGTH),
+    ):
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            raise _invalid(_written(name), f"must be {least} to {most}, not {value}")
+
+
+def _one_of(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise _invalid(name, f"must be one of {', '.join(known)}, not {value!r}")
+
+
+def _invalid(where: str, problem: str) -> UserError:
+    return UserError(f"{where} {problem}.", code="invalid_setting", param=where)
+
+
+def flag_fields() -> tuple[str, ...]:
+    """Settings with a flag; secrets have none, because other users can read a command line."""
+    return tuple(item.name for item in dataclasses.fields(Settings) if item.name not in SECRET)
