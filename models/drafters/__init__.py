@@ -1,0 +1,1 @@
+"""The drafters, one file each."""
