@@ -1,0 +1,1 @@
+"""Builds packages: sources, the decoder through optimum, quantisation, parity checks."""

@@ -1,0 +1,140 @@
+"""A checkpoint in memory: the transformers model, its tokenizer, its chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.chat_template_utils import _compile_jinja_template as compile_jinja_template
+
+from export.architectures import Architecture, check_config, check_supported
+from export.sources import Source
+from models.errors import UserError
+
+_GGUF_TYPES = {"gemma3": "gemma3_text", "qwen3next": "qwen3_next", "falcon-h1": "falcon_h1"}
+Renderer = Callable[[Sequence[Mapping[str, str]]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`tokenizer` is the fast tokenizer (a `tokenizers.Tokenizer`); weights are fp32."""
+
+    source: Source
+    architecture: Architecture
+    model_type: str
+    model: Any
+    tokenizer: Any
+    chat_template: str | None
+    bos: tuple[int, str] | None
+    eos_ids: tuple[int, ...]
+    eos_text: str
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def renderer(self) -> Renderer | None:
+        """Makes the text of a conversation, with the generation prompt; None without a template."""
+        if self.chat_template is None:
+            return None
+        template = compile_jinja_template(self.chat_template)
+        texts = {"bos_token": self.bos[1] if self.bos else "", "eos_token": self.eos_text}
+
+        def render(messages: Sequence[Mapping[str, str]]) -> str:
+            return str(template.render(messages=messages, add_generation_prompt=True, **texts))
+
+        return render
+
+
+def inspect_source(source: Source) -> str:
+    """The checkpoint's model type, once it is known to be supported."""
+    if source.gguf is not None:
+        model_type = _gguf_type(source.directory / source.gguf)
+    else:
+        config = json.loads((source.directory / "config.json").read_text())
+        model_type = str(config.get("model_type", ""))
+    check_supported(model_type, source.name)
+    return model_type
+
+
+def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
+    options = {"gguf_file": source.gguf} if source.gguf else {}
+    directory = str(source.directory)
+    try:
+        check_config(AutoConfig.from_pretrained(directory, **options), source.name)
+        tokenizer = AutoTokenizer.from_pretrained(directory, **options)
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=torch.float32, attn_implementation="eager", **options
+        )
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{source.name} in {source.directory} could not be read: {_first_line(error)}",
+            code="source_unreadable",
+            param="--target",
+        ) from error
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{source.name} has no fast tokenizer (tokenizer.json), which the gateway needs.",
+            code="source_unreadable",
+            param="--target",
+        )
+    return Checkpoint(
+        source=source,
+        architecture=check_supported(model_type, source.name),
+        model_type=model_type,
+        model=model.eval().requires_grad_(False),
+        tokenizer=tokenizer.backend_tokenizer,
+        chat_template=_template(tokenizer.chat_template),
+        bos=(tokenizer.bos_token_id, tokenizer.bos_token) if tokenizer.bos_token else None,
+        eos_ids=_eos_ids(model, tokenizer),
+        eos_text=tokenizer.eos_token or "",
+    )
+
+
+def _gguf_type(path: Path) -> str:
+    from gguf import GGUFReader
+
+    try:
+        field = GGUFReader(str(path)).fields["general.architecture"]
+    except (ValueError, KeyError, OSError) as error:
+        raise UserError(
+            f"{path} is not a readable GGUF file: {_first_line(error)}",
+            code="source_unreadable",
+            param="--target",
+        ) from error
+    name = str(field.contents())
+    return _GGUF_TYPES.get(name, name)
+
+
+def _template(found: Any) -> str | None:
+    if isinstance(found, dict):
+        found = found.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends an answer: generation config, model config and tokenizer may each know."""
+    ids: set[int] = set()
+    found = (
+        getattr(model.generation_config, "eos_token_id", None),
+        model.config.eos_token_id,
+        tokenizer.eos_token_id,
+    )
+    for value in found:
+        ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    return tuple(sorted(ids))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,218 @@
+"""From a checkpoint to a package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from export.architectures import max_context
+from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
+from export.decoder import TOP_K, head_dim, trace_decoder
+from export.parity import Reference, check_parity, check_rows, reference_logits
+from export.passes import canonicalise
+from export.progress import Progress
+from export.quantization import CalibrationContext, quantize
+from export.rows import derive_rows
+from export.sources import Source, weights_sha256
+from export.writer import check_space, externalise, save_graph, staged
+from models.errors import UserError
+from models.package import FileEntry, Manifest, TargetSpec, file_entry, write_manifest
+
+WEIGHTS = "target.weights"
+TOKENIZER = "tokenizer.json"
+TEMPLATE = "chat_template.jinja"
+DEFAULT_CONTEXT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What to build. `context` None: what the checkpoint allows, at most 8192."""
+
+    source: Source
+    out: Path
+    name: str
+    weight_type: str = "w8a8"
+    device: str = "cpu"
+    rows: tuple[int, ...] = (1, 2, 4)
+    context: int | None = None
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured on the way."""
+
+    parity: Mapping[str, float]
+    quality: Mapping[str, float]
+    integer_form: str | None
+
+
+def build_package(request: ExportRequest, progress: Progress, recipe: str) -> Manifest:
+    """Write the package to `request.out`, whole or not at all."""
+    model_type = inspect_source(request.source)
+    with staged(request.out, replace=request.replace) as staging:
+        with progress.step(f"loading {request.source.name}"):
+            checkpoint = load_checkpoint(request.source, model_type)
+        check_space(staging, _bytes_needed(checkpoint.config, checkpoint.model))
+        context = context_length(request, checkpoint.config)
+        with progress.step("running torch for reference"):
+            reference = reference_logits(checkpoint.model, checkpoint.encode, context)
+        with tempfile.TemporaryDirectory(dir=staging) as scratch:
+            plain = _trace(checkpoint, context, Path(scratch), progress)
+            figures = _write_graphs(
+                request, checkpoint, plain, reference, staging, Path(scratch), progress
+            )
+        _write_texts(checkpoint, staging)
+        with progress.step("hashing"):
+            manifest = _manifest(request, checkpoint, context, figures, staging, recipe)
+            write_manifest(staging, manifest)
+    return manifest
+
+
+def context_length(request: ExportRequest, config: Any) -> int:
+    most = max_context(config)
+    if request.context is None:
+        return min(most, DEFAULT_CONTEXT)
+    if not 1 <= request.context <= most:
+        raise UserError(
+            f"--context {request.context}: {request.source.name} was made for 1 to {most} tokens.",
+            code="invalid_option",
+            param="--context",
+        )
+    return request.context
+
+
+def _trace(
+    checkpoint: Checkpoint, context: int, scratch: Path, progress: Progress
+) -> onnx.ModelProto:
+    with progress.step("tracing the decoder"):
+        traced = trace_decoder(checkpoint.model, checkpoint.architecture, context, scratch)
+    with progress.step("making the graph canonical"):
+        return canonicalise(traced)
+
+
+def _write_graphs(
+    request: ExportRequest,
+    checkpoint: Checkpoint,
+    plain: onnx.ModelProto,
+    reference: Reference,
+    staging: Path,
+    scratch: Path,
+    progress: Progress,
+) -> Figures:
+    """Check the fp32 graph, quantise it, write the graphs for every row count, check those."""
+    exact = request.weight_type == "fp32"
+    place = staging if exact else scratch
+    with progress.step("checking parity with torch"):
+        skeleton = externalise(plain, place / WEIGHTS)
+        save_graph(derive_rows(skeleton, 1), place / "target.r1.onnx")
+        parity = check_parity(place / "target.r1.onnx", reference)
+    progress.line("  parity: " + listed(parity))
+    quality: Mapping[str, float] = {}
+    integer_form = None
+    if not exact:
+        context = _calibration(checkpoint, progress)
+        stored, quality, integer_form = quantize(plain, request.weight_type, context)
+        progress.line("  quality: " + listed(quality))
+        skeleton = externalise(stored, staging / WEIGHTS)
+    paths = {rows: staging / f"target.r{rows}.onnx" for rows in request.rows}
+    for rows, path in paths.items():
+        save_graph(derive_rows(skeleton, rows), path)
+    several = {rows: path for rows, path in paths.items() if rows > 1}
+    if several:
+        with progress.step("checking the graphs for several rows"):
+            rows_parity = check_rows(paths[1], several, reference)
+        progress.line("  rows: " + listed(rows_parity))
+        parity = {**parity, **rows_parity}
+    return Figures(parity, quality, integer_form)
+
+
+def _calibration(checkpoint: Checkpoint, progress: Progress) -> CalibrationContext:
+    return CalibrationContext(
+        encode=checkpoint.encode,
+        render=checkpoint.renderer(),
+        bos_id=checkpoint.bos[0] if checkpoint.bos else None,
+        eos_ids=checkpoint.eos_ids,
+        report=lambda text: progress.line(f"  {text}"),
+    )
+
+
+def _write_texts(checkpoint: Checkpoint, staging: Path) -> None:
+    (staging / TOKENIZER).write_text(checkpoint.tokenizer.to_str(), encoding="utf-8")
+    if checkpoint.chat_template is not None:
+        (staging / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
+
+
+def _manifest(
+    request: ExportRequest,
+    checkpoint: Checkpoint,
+    context: int,
+    figures: Figures,
+    staging: Path,
+    recipe: str,
+) -> Manifest:
+    config = checkpoint.config
+    target = TargetSpec(
+        checkpoint=request.source.name,
+        revision=request.source.revision,
+        sha256=weights_sha256(request.source),
+        architecture=checkpoint.model_type,
+        weight_type=request.weight_type,
+        device=request.device,
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=head_dim(config),
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        context_length=context,
+        eos_ids=checkpoint.eos_ids,
+        top_k=min(TOP_K, config.vocab_size),
+        kv_type="fp16" if request.weight_type == "fp16" else "fp32",
+        integer_form=figures.integer_form,
+        graphs={str(rows): f"target.r{rows}.onnx" for rows in request.rows},
+        weights=WEIGHTS,
+    )
+    files: dict[str, FileEntry] = {
+        path.name: file_entry(path) for path in sorted(staging.iterdir()) if path.is_file()
+    }
+    return Manifest(
+        name=request.name,
+        created=int(time.time()),
+        outpace=_version(),
+        target=target,
+        tokenizer=TOKENIZER,
+        chat_template=TEMPLATE if checkpoint.chat_template is not None else None,
+        files=files,
+        parity=dict(figures.parity),
+        quality=dict(figures.quality),
+        settings={
+            "bos_token": checkpoint.bos[1] if checkpoint.bos else "",
+            "eos_token": checkpoint.eos_text,
+            "recipe": recipe,
+        },
+    )
+
+
+def listed(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def _bytes_needed(config: Any, model: Any) -> int:
+    """The trace, the fp32 graph and the package, each at most the fp32 weights with untied head."""
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return 3 * 4 * (weights + int(config.vocab_size) * int(config.hidden_size))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("outpace")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,122 @@
+"""Graphs for several rows, derived from the R = 1 graph.
+
+Linear layers see the N packed tokens of all rows; attention runs once per row on that row's tokens
+and buffers. `row_index.r` picks a row's tokens out of the N, `unpack_index` puts the attention
+outputs, one row after another, back into the N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper
+
+_PER_ROW = {"seqlens_k.0": "seqlens_k", "total_length.0": "total_length"}
+Dims = list[int | str]
+
+
+def derive_rows(single: onnx.ModelProto, rows: int) -> onnx.ModelProto:
+    """The graph for `rows` rows. Initializers are taken over as they are, external or not."""
+    graph = helper.make_graph(
+        list(_nodes(single.graph.node, rows)),
+        f"target.r{rows}",
+        list(_inputs(single, rows)),
+        list(_outputs(single, rows)),
+        list(single.graph.initializer),
+    )
+    model = helper.make_model(graph, opset_imports=list(single.opset_import))
+    model.ir_version = single.ir_version
+    return model
+
+
+def _nodes(nodes: object, rows: int) -> Iterator[NodeProto]:
+    for node in nodes:  # type: ignore[attr-defined]
+        if node.op_type == "GroupQueryAttention" and rows > 1:
+            yield from _attention_rows(node, rows)
+        else:
+            yield node
+
+
+def _attention_rows(node: NodeProto, rows: int) -> Iterator[NodeProto]:
+    """One attention node becomes, per row, gathers and attention; then concat and gather."""
+    base = node.name.removesuffix(".0")
+    outputs = []
+    for row in range(rows):
+        attention = NodeProto()
+        attention.CopyFrom(node)
+        attention.name = f"{base}.{row}"
+        for position, name in enumerate(node.input):
+            if position < 3 and name:
+                picked = f"{attention.name}/{'qkv'[position]}"
+                yield helper.make_node(
+                    "Gather", [name, f"row_index.{row}"], [picked], name=picked, axis=1
+                )
+                attention.input[position] = picked
+            else:
+                attention.input[position] = _row_name(name, row)
+        attention.output[0] = f"{attention.name}/output"
+        for position in (1, 2):
+            attention.output[position] = _row_name(node.output[position], row)
+        outputs.append(attention.output[0])
+        yield attention
+    stacked = f"{base}/rows"
+    yield helper.make_node("Concat", outputs, [stacked], name=stacked, axis=1)
+    yield helper.make_node(
+        "Gather", [stacked, "unpack_index"], [node.output[0]], name=f"{base}/unpack", axis=1
+    )
+
+
+def _row_name(name: str, row: int) -> str:
+    """The tensor of row 0 (or of the only row) as it is called for `row`."""
+    if name in _PER_ROW:
+        return f"{_PER_ROW[name]}.{row}"
+    if name == "position_ids":
+        return f"position_ids.{row}"
+    kind, *rest = name.split(".")
+    if kind in ("past", "present") and len(rest) == 3:
+        layer, _, part = rest
+        return f"{kind}.{layer}.{row}.{part}"
+    return name
+
+
+def _inputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
+    int64, int32 = TensorProto.INT64, TensorProto.INT32
+    yield _value("input_ids", int64, [1, "tokens"])
+    yield _value("logits_index", int64, ["wanted"])
+    if rows == 1:
+        yield _value("position_ids", int64, [1, "tokens"])
+    else:
+        for row in range(rows):
+            yield _value(f"row_index.{row}", int64, [f"tokens.{row}"])
+            yield _value(f"position_ids.{row}", int64, [1, f"tokens.{row}"])
+        yield _value("unpack_index", int64, ["tokens"])
+    for row in range(rows):
+        yield _value(f"seqlens_k.{row}", int32, [1])
+        yield _value(f"total_length.{row}", int32, [])
+    yield from _buffers(single.graph.input, "past", rows)
+
+
+def _outputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
+    for output in single.graph.output:
+        if not output.name.startswith("present."):
+            yield output
+    yield from _buffers(single.graph.output, "present", rows)
+
+
+def _buffers(values: object, kind: str, rows: int) -> Iterator[ValueInfoProto]:
+    for value in values:  # type: ignore[attr-defined]
+        if not value.name.startswith(f"{kind}."):
+            continue
+        dims: Mapping[int, int] = dict(enumerate(_dims(value)))
+        for row in range(rows):
+            shape: Dims = [1, dims[1], f"capacity.{row}", dims[3]]
+            yield _value(_row_name(value.name, row), value.type.tensor_type.elem_type, shape)
+
+
+def _dims(value: ValueInfoProto) -> list[int]:
+    return [int(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
+
+
+def _value(name: str, kind: int, shape: Dims) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)

@@ -1,0 +1,90 @@
+"""Runs an exported graph with in-place K/V buffers: just enough to check what was exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """Tokens of one row, behind `past` tokens that its buffers already hold."""
+
+    tokens: Sequence[int]
+    past: int = 0
+
+
+class GraphRunner:
+    """One session on one graph. Buffers hold `capacity` positions per row."""
+
+    def __init__(self, path: Path, *, capacity: int, device: str = "cpu") -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
+        self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        self._binding = self._session.io_binding()
+        self._device = device
+        self._buffers: list[ort.OrtValue] = []
+        self._fed: dict[str, NDArray[np.generic]] = {}
+        self._results = [
+            output.name
+            for output in self._session.get_outputs()
+            if not output.name.startswith("present.")
+        ]
+        pasts = [i for i in self._session.get_inputs() if i.name.startswith("past.")]
+        self.rows = 1 + max(int(value.name.split(".")[2]) for value in pasts)
+        for value in pasts:
+            shape = [1, value.shape[1], capacity, value.shape[3]]
+            buffer = ort.OrtValue.ortvalue_from_numpy(
+                np.zeros(shape, _TYPES[value.type]), device, 0
+            )
+            self._buffers.append(buffer)
+            self._binding.bind_ortvalue_input(value.name, buffer)
+            self._binding.bind_ortvalue_output(value.name.replace("past.", "present."), buffer)
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def run(
+        self, steps: Sequence[RowStep], wanted: Sequence[int] | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """All small outputs. `wanted` are indices into the packed tokens (None: all of them)."""
+        assert len(steps) == self.rows
+        tokens = [token for step in steps for token in step.tokens]
+        index = range(len(tokens)) if wanted is None else wanted
+        self._feed("input_ids", np.array([tokens], np.int64))
+        self._feed("logits_index", np.array(index, np.int64))
+        self._feed_rows(steps)
+        for name in self._results:
+            self._binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(self._binding)
+        outputs = self._binding.get_outputs()[-len(self._results) :]
+        return {n: v.numpy() for n, v in zip(self._results, outputs, strict=True)}
+
+    def _feed_rows(self, steps: Sequence[RowStep]) -> None:
+        begin = 0
+        for row, step in enumerate(steps):
+            count = len(step.tokens)
+            positions = np.arange(step.past, step.past + count, dtype=np.int64)[None]
+            total = step.past + count
+            if self.rows > 1:
+                self._feed(f"row_index.{row}", np.arange(begin, begin + count, dtype=np.int64))
+                self._feed(f"position_ids.{row}", positions)
+            else:
+                self._feed("position_ids", positions)
+            self._feed(f"seqlens_k.{row}", np.array([total - 1], np.int32))
+            self._feed(f"total_length.{row}", np.array(total, np.int32))
+            begin += count
+        if self.rows > 1:
+            self._feed("unpack_index", np.arange(begin, dtype=np.int64))
+
+    def _feed(self, name: str, values: NDArray[np.generic]) -> None:
+        if name in self._inputs:
+            # The binding borrows the array's memory.
+            self._fed[name] = values
+            self._binding.bind_cpu_input(name, values)

@@ -1,0 +1,147 @@
+"""Puts a package on disk: written aside, flushed, renamed into place, or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+
+from models.errors import UserError
+
+ALIGNMENT = 4096
+INLINE_BYTES = 1024
+
+
+@contextlib.contextmanager
+def staged(out: Path, *, replace: bool) -> Iterator[Path]:
+    """A directory beside `out` that becomes `out` when the block ends, and vanishes if it fails."""
+    with _explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    try:
+        with _explained(out):
+            yield staging
+            _flush(staging)
+            _move(staging, out, replace=replace)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def check_space(directory: Path, needed: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise UserError(
+            f"not enough disk space in {directory}: the export needs about {_gib(needed)},"
+            f" {_gib(free)} are free.",
+            code="disk_full",
+            param="--out",
+        )
+
+
+def externalise(model: onnx.ModelProto, weights: Path) -> onnx.ModelProto:
+    """Write the large initializers to `weights`; return the model with references to them.
+
+    `model` keeps its data. Tensors begin at multiples of 4096 bytes, so that they can be mapped.
+    """
+    graph = model.graph
+    skeleton = onnx.helper.make_model(
+        onnx.helper.make_graph(list(graph.node), graph.name, list(graph.input), list(graph.output)),
+        opset_imports=list(model.opset_import),
+    )
+    skeleton.ir_version = model.ir_version
+    with weights.open("wb") as stream:
+        for tensor in graph.initializer:
+            if _size(tensor) <= INLINE_BYTES:
+                skeleton.graph.initializer.append(tensor)
+                continue
+            stream.write(b"\0" * (-stream.tell() % ALIGNMENT))
+            reference = _reference(tensor, weights.name, stream.tell())
+            skeleton.graph.initializer.append(reference)
+            stream.write(tensor.raw_data)
+    return skeleton
+
+
+def save_graph(model: onnx.ModelProto, path: Path) -> None:
+    path.write_bytes(model.SerializeToString())
+
+
+def _size(tensor: TensorProto) -> int:
+    return len(tensor.raw_data) if tensor.HasField("raw_data") else 0
+
+
+def _reference(tensor: TensorProto, location: str, offset: int) -> TensorProto:
+    reference = TensorProto(
+        name=tensor.name,
+        data_type=tensor.data_type,
+        dims=tensor.dims,
+        data_location=TensorProto.EXTERNAL,
+    )
+    entries = {"location": location, "offset": offset, "length": _size(tensor)}
+    for key, value in entries.items():
+        entry = reference.external_data.add()
+        entry.key, entry.value = key, str(value)
+    return reference
+
+
+@contextlib.contextmanager
+def _explained(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"the disk is full: {out} was not written.", code="disk_full", param="--out"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise UserError(
+                f"cannot write {out}: {error.strerror} ({error.filename}).",
+                code="unwritable",
+                param="--out",
+            ) from error
+        raise
+
+
+def _flush(directory: Path) -> None:
+    for path in directory.iterdir():
+        _sync(path)
+    _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move(staging: Path, out: Path, *, replace: bool) -> None:
+    if out.exists() and not replace:
+        raise existing(out)
+    if not out.exists():
+        staging.rename(out)
+    else:
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
+        out.rename(aside / out.name)
+        staging.rename(out)
+        shutil.rmtree(aside, ignore_errors=True)
+    _sync(out.parent)
+
+
+def existing(out: Path) -> UserError:
+    return UserError(
+        f"{out} exists already. Give another --out, or --force to replace it.",
+        code="output_exists",
+        param="--out",
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
