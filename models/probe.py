@@ -80,6 +80,8 @@ def _same_packed(target: Target, slots: Sequence[Slot], ids: list[int], whole: R
         for index, slot in enumerate(slots):
             chunk = tuple(ids[slot.length : slot.length + 1 + (turn + index) % 5])
             rows.append(Row(slot, chunk, logits=len(chunk)))
+        if not all(row.tokens for row in rows):
+            break  # a short context: the tokens of a row have run out
         for index, result in enumerate(target.run(rows)):
             parts[index].append(result)
             slots[index].commit(rows[index].tokens)

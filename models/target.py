@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,18 @@ _KEPT_BINDINGS = 64
 class Row:
     """One request's tokens in a run, written behind the committed tokens of `slot`.
 
-    `logits` of the last tokens' outputs are wanted (0 for an inner prefill chunk).
+    `logits` of the last tokens' outputs are wanted (0 for an inner prefill chunk). `past` is where
+    the row begins: taken when the row is made, since a cancelled request's slot may have another
+    owner, and another length, by the time its row runs.
     """
 
     slot: Slot
     tokens: tuple[int, ...]
     logits: int
+    past: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "past", self.slot.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Target:
             rows: Session(package.file(self._spec.graphs[str(rows)]), provider, threads)
             for rows in package.row_counts
         }
-        self._bindings: OrderedDict[tuple[int, ...], Binding] = OrderedDict()
+        self._bindings: OrderedDict[tuple[object, ...], Binding] = OrderedDict()
         self._spare = make_slot(-1, self._spec, LEAST_WIDTH, provider)
 
     @property
@@ -102,7 +108,7 @@ class Target:
         return _split(rows, outputs)
 
     def _binding(self, count: int, slots: list[Slot]) -> Binding:
-        key = (count, *(id(slot) for slot in slots))
+        key = (count, *slots)
         binding = self._bindings.get(key)
         if binding is not None:
             self._bindings.move_to_end(key)
@@ -123,7 +129,7 @@ class Target:
         binding.feed("logits_index", layout.logits_index)
         for row in range(count):
             width = layout.positions[row].size
-            past = rows[row].slot.length if row < len(rows) else 0
+            past = rows[row].past if row < len(rows) else 0
             total = past + width
             binding.feed(f"seqlens_k.{row}", np.array([total - 1], dtype=np.int32))
             binding.feed(f"total_length.{row}", np.array(total, dtype=np.int32))
@@ -164,7 +170,7 @@ def _lay_out(rows: list[Row], count: int) -> _Layout:
         wanted.append(span[width - row.logits :])
         unpack.append(gathered + np.arange(width))
         indices.append(span if width >= LEAST_WIDTH else span.repeat(LEAST_WIDTH))
-        positions.append(row.slot.length + np.arange(max(width, LEAST_WIDTH)))
+        positions.append(row.past + np.arange(max(width, LEAST_WIDTH)))
         gathered += positions[-1].size
     for _ in range(count - len(rows)):
         indices.append(np.zeros(LEAST_WIDTH, dtype=np.int64))

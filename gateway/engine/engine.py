@@ -135,8 +135,7 @@ class Engine:
         lease = None if self._waiters else self._pool.acquire(request.prompt, request.reuse_prefix)
         if lease is None:
             return await self._wait_for_slot(request)
-        await self._fill(lease)
-        return lease
+        return await self._until_filled(lease, self._fill(lease))
 
     async def _wait_for_slot(self, request: GenerationRequest) -> Lease:
         self._require_queue_room()
@@ -144,12 +143,22 @@ class Engine:
         self._waiters.append(waiter)
         try:
             lease, filled = await waiter.future
-            await filled
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif waiter.future.done() and not waiter.future.cancelled():
                 self.release(waiter.future.result()[0].slot)
+            raise
+        return await self._until_filled(lease, filled)
+
+    async def _until_filled(self, lease: Lease, filled: asyncio.Future[None]) -> Lease:
+        try:
+            # The slot counts the copied tokens already, so a cancelled request's copy goes on.
+            await asyncio.shield(filled)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                lease.slot.truncate(0)
+            self.release(lease.slot)
             raise
         return lease
 

@@ -26,6 +26,7 @@ class Generation:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self._begun = False
         self._ended = False
         self._cancelled = False
 
@@ -46,7 +47,8 @@ class Generation:
     def cancel(self) -> None:
         """Stop within one round; the iterator then ends with `Finished("cancelled")`."""
         self._cancelled = True
-        if self._task is not None:
+        # A task cancelled before its first step would never run, and never say that it ended.
+        if self._task is not None and self._begun:
             self._task.cancel()
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -71,8 +73,11 @@ class Generation:
         return merge(waiting)
 
     async def _run(self) -> None:
+        self._begun = True
         answer = Answer(self._request, self._resources, self._emit)
         try:
+            if self._cancelled:
+                raise asyncio.CancelledError
             await answer.generate()
         except asyncio.CancelledError:
             if not self._cancelled:
