@@ -101,7 +101,7 @@ class Engine:
         """A generation for `request`, which must be entered at once.
 
         Raises `UserError`: `context_length_exceeded`, `queue_full`, `draining`,
-        `unknown_drafter`, `invalid_prompt`.
+        `unknown_drafter`, `invalid_prompt`, `unsupported_value`.
         """
         self._check(request)
         return Generation(request, self)
@@ -126,9 +126,9 @@ class Engine:
         self._draining = True
 
     async def close(self) -> None:
-        """Refuse new requests and end the worker. Generations are their owners' to leave."""
+        """Refuse new requests and end the worker. Generations that still run fail (`draining`)."""
         self._draining = True
-        await asyncio.to_thread(self.service.close)
+        await self.service.close()
 
     async def acquire(self, request: GenerationRequest) -> Lease:
         """A slot for `request`, in order of arrival, its copied prefix in place."""
@@ -203,6 +203,7 @@ class Engine:
         if self._draining:
             raise UserError("the gateway is shutting down; try again later.", code="draining")
         self._check_prompt(request.prompt)
+        _check_limits(request)
         if request.speculation.drafter not in ("ngram", "off"):
             raise UserError(
                 f"unknown drafter {request.speculation.drafter!r}; this package has: ngram, off.",
@@ -233,6 +234,20 @@ class Engine:
                 f"{self._pool.total} requests are running and {len(self._waiters)} are waiting;"
                 " the queue is full. Try again shortly.",
                 code="queue_full",
+            )
+
+
+def _check_limits(request: GenerationRequest) -> None:
+    for param, value, least in (
+        ("max_tokens", request.max_tokens, 0),
+        ("prefill_chunk", request.prefill_chunk, 1),
+        ("speculation.length", request.speculation.length, 0),
+    ):
+        if value is not None and value < least:
+            raise UserError(
+                f"{param} must be at least {least}, not {value}.",
+                code="unsupported_value",
+                param=param,
             )
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from models.errors import UserError
 from models.target import Row, RowResult
 
 Result = TypeVar("Result")
@@ -64,14 +65,21 @@ class TargetService:
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         """Queue `function` for the worker thread now, between target runs."""
-        return asyncio.get_running_loop().run_in_executor(self._worker, function)
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            refused: asyncio.Future[Result] = loop.create_future()
+            refused.set_exception(_closing())
+            return refused
+        return loop.run_in_executor(self._worker, function)
 
-    def close(self) -> None:
-        """Wait for the run in progress and end the worker."""
+    async def close(self) -> None:
+        """Wait for the run in progress and end the worker. Rows that wait are refused."""
         self._closed = True
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._worker.shutdown)
 
     async def _submit(self, queue: deque[_Waiting], row: Row, order: int) -> Verified:
+        if self._closed:
+            raise _closing()
         waiting = _Waiting(row, order, asyncio.get_running_loop().create_future())
         queue.append(waiting)
         self._wake()
@@ -83,13 +91,16 @@ class TargetService:
             raise
 
     def _wake(self) -> None:
-        if not self._busy and not self._closed:
+        if not self._busy:
             self._busy = True
             asyncio.get_running_loop().call_soon(self._start_run)
 
     def _start_run(self) -> None:
+        if self._closed:
+            self._refuse([*self._decodes, *self._prefills], _closing())
+            return
         batch = self._take()
-        if not batch or self._closed:
+        if not batch:
             self._busy = False
             return
         loop = asyncio.get_running_loop()
@@ -120,18 +131,25 @@ class TargetService:
     def _finish(
         self, batch: list[_Waiting], finished: asyncio.Future[tuple[list[RowResult], float]]
     ) -> None:
-        error = None if finished.cancelled() else finished.exception()
-        if finished.cancelled() or error is not None:
-            for item in batch:
-                if not item.future.done():
-                    item.future.set_exception(error or asyncio.CancelledError())
+        error = finished.exception()
+        if error is not None:
+            self._refuse(batch, error)
         else:
             self._answer(batch, *finished.result())
         # After the callers that this run answered have been resumed and have queued again.
         asyncio.get_running_loop().call_soon(self._start_run)
+
+    def _refuse(self, batch: list[_Waiting], error: BaseException) -> None:
+        for item in batch:
+            if not item.future.done():
+                item.future.set_exception(error)
 
     def _answer(self, batch: list[_Waiting], results: list[RowResult], run_ms: float) -> None:
         tokens = sum(len(item.row.tokens) for item in batch)
         for item, result in zip(batch, results, strict=True):
             if not item.future.done():
                 item.future.set_result(Verified(result, run_ms, tokens, len(batch)))
+
+
+def _closing() -> UserError:
+    return UserError("the gateway is shutting down; try again later.", code="draining")
