@@ -84,11 +84,11 @@ class BracketTemplate:
 
 
 class FakeEngine:
-    """`pace` seconds a token; `failure` is raised behind the first token."""
+    """Says the pieces of `answer`, `pace` seconds each; `failure` is raised behind the first."""
 
     def __init__(
         self,
-        answer: str = "Hello, world",
+        answer: str | list[str] = "Hello, world",
         *,
         pace: float = 0.0,
         finish: FinishReason = "stop",
@@ -155,18 +155,18 @@ class FakeGeneration:
         said, reason = self._engine.answer[:limit], self._engine.finish
         if limit is not None and limit < len(self._engine.answer):
             reason = "length"
-        for index, character in enumerate(said):
+        for index, piece in enumerate(said):
             await asyncio.sleep(self._engine.pace)
             if self._cancelled:
                 said, reason = said[:index], "cancelled"
                 break
             source = "ngram" if index % 2 else "target"
-            yield Delta(character, (ord(character),), (source,), index)
+            yield Delta(piece, tuple(map(ord, piece)), (source,) * len(piece), index)
             if self._engine.failure is not None:
                 raise self._engine.failure
         yield Finished(reason, self._usage(said), _timings(len(said), self._request))
 
-    def _usage(self, said: str) -> Usage:
+    def _usage(self, said: str | list[str]) -> Usage:
         return Usage(len(self._request.prompt), 3, len(said))
 
 

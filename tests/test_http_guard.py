@@ -1,0 +1,171 @@
+"""Keys, origins, hosts, and everything that is refused before a handler runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import WSServerHandshakeError
+
+from fake_engine import MODEL, FakeEngine
+from gateway.http.guard import is_loopback
+from http_serving import Served, ask, serving, socket_to
+
+
+async def get(served: Served, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(options.pop("method", "GET"), served.url + path, **options) as response,
+    ):
+        assert response.content_type == "application/json"
+        return response.status, await response.json()
+
+
+async def test_health_and_readiness_follow_the_model_and_the_drain() -> None:
+    async with serving(None) as served:
+        assert await get(served, "/health") == (200, {"status": "ok"})
+        assert await get(served, "/ready") == (503, {"status": "loading"})
+        status, body = await get(served, "/v1/responses", method="POST", json={"input": "x"})
+        assert (status, body["error"]["code"]) == (503, "loading")
+        assert (await get(served, "/v1/models"))[0] == 503
+        with pytest.raises(WSServerHandshakeError) as refused:
+            async with socket_to(served):
+                pass
+        assert refused.value.status == 503
+        served.gateway.engine = FakeEngine()
+        assert await get(served, "/ready") == (200, {"status": "ready"})
+        served.gateway.draining = True
+        assert await get(served, "/ready") == (503, {"status": "draining"})
+        assert await get(served, "/health") == (200, {"status": "ok"})
+
+
+async def test_unknown_paths_and_methods_are_json_errors() -> None:
+    async with serving(FakeEngine()) as served:
+        for path, options, expected, code in (
+            ("/nothing", {}, 404, "not_found"),
+            ("/v1/embeddings", {"method": "POST", "json": {}}, 404, "not_found"),
+            ("/v1/responses", {"method": "DELETE"}, 405, "method_not_allowed"),
+            ("/v1/responses", {}, 405, "method_not_allowed"),
+            ("/v1/models/other/model", {}, 404, "model_not_found"),
+        ):
+            status, body = await get(served, path, **options)
+            assert (status, body["error"]["code"]) == (expected, code)
+            assert set(body["error"]) == {"message", "type", "param", "code"}
+        assert (await get(served, f"/v1/models/{MODEL}"))[1]["context_length"] == 1000
+
+
+async def test_bodies_that_are_too_large_or_no_json() -> None:
+    async with serving(FakeEngine()) as served:
+        status, body = await get(
+            served, "/v1/responses", method="POST", data=b"x" * ((1 << 20) + 1)
+        )
+        assert (status, body["error"]["code"]) == (413, "message_too_large")
+        status, body = await get(served, "/v1/responses", method="POST", data=b"{")
+        assert (status, body["error"]["code"]) == (400, "invalid_json")
+        status, body = await get(served, "/v1/responses", method="POST", json={"input": "x"})
+        assert (status, body["status"]) == (200, "completed")
+
+
+async def test_a_full_queue_says_when_to_retry() -> None:
+    async with (
+        serving(FakeEngine(capacity=0)) as served,
+        aiohttp.ClientSession() as session,
+        session.post(f"{served.base}/responses", json={"input": "x"}) as response,
+    ):
+        assert response.status == 429
+        assert response.headers["Retry-After"] == "1"
+
+
+KEYS: list[tuple[dict[str, Any], bool]] = [
+    ({}, False),
+    ({"headers": {"Authorization": "Bearer right"}}, True),
+    ({"headers": {"Authorization": "bearer second"}}, True),
+    ({"headers": {"Authorization": "Bearer wrong"}}, False),
+    ({"headers": {"Authorization": "Bearer right2"}}, False),
+    ({"headers": {"Authorization": "Bearer "}}, False),
+    ({"headers": {"Authorization": "Basic right"}}, False),
+    ({"protocols": ("realtime", "openai-insecure-api-key.right")}, True),
+    ({"protocols": ("openai-insecure-api-key.right",)}, True),
+    ({"protocols": ("realtime", "openai-insecure-api-key.wrong")}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "accepted"), KEYS)
+async def test_keys_on_a_socket(options: dict[str, Any], accepted: bool) -> None:
+    async with serving(FakeEngine("ok"), api_keys=("right", "second")) as served:
+        if accepted:
+            async with socket_to(served, **options) as socket:
+                assert (await ask(socket, input="x"))[-1]["type"] == "response.completed"
+                # Browsers insist that one of the offered protocols is chosen.
+                assert (socket.protocol is not None) == ("protocols" in options)
+                return
+        with pytest.raises(WSServerHandshakeError) as refused:
+            async with socket_to(served, **options):
+                pass
+        assert refused.value.status == 401
+
+
+async def test_keys_guard_v1_only() -> None:
+    async with serving(FakeEngine(), api_keys=("right",)) as served:
+        assert (await get(served, "/health"))[0] == 200
+        assert (await get(served, "/ready"))[0] == 200
+        status, body = await get(served, "/v1/models")
+        assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+        # A key in a query string is none.
+        assert (await get(served, "/v1/models?api_key=right"))[0] == 401
+        status, _ = await get(served, "/v1/models", headers={"Authorization": "Bearer right"})
+        assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("{own}", 200),
+        ("https://page.example", 200),
+        ("https://other.example", 403),
+        ("http://page.example", 403),
+        ("null", 403),
+        ("http://[broken", 403),
+    ],
+)
+async def test_origins(origin: str | None, status: int) -> None:
+    async with serving(FakeEngine(), allowed_origins=("https://page.example",)) as served:
+        headers = {} if origin is None else {"Origin": origin.replace("{own}", served.url)}
+        found, body = await get(served, "/v1/models", headers=headers)
+        assert found == status
+        if status == 403:
+            assert body["error"]["code"] == "forbidden_origin"
+            with pytest.raises(WSServerHandshakeError):
+                async with socket_to(served, headers=headers):
+                    pass
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:1234", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8765", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:80", 403),
+        ("[broken", 403),
+    ],
+)
+async def test_hosts_on_loopback(host: str, status: int) -> None:
+    async with serving(FakeEngine()) as served:
+        assert (await get(served, "/health", headers={"Host": host}))[0] == status
+
+
+async def test_hosts_are_free_beyond_loopback() -> None:
+    async with serving(FakeEngine(), host="0.0.0.0", insecure=True) as served:
+        assert (await get(served, "/health", headers={"Host": "box.lan"}))[0] == 200
+
+
+def test_loopback_addresses() -> None:
+    local = [host for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost") if is_loopback(host)]
+    assert len(local) == 4
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))

@@ -1,0 +1,252 @@
+"""What a request may say: wrong types, values that cannot be honoured, and what is tolerated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.engine.conversation import Message
+from gateway.engine.requests import Speculation
+from gateway.http.responses.schema import parse_create, parse_speculation, parse_stream_id
+from gateway.settings import MAX_DRAFT_LENGTH
+from models.errors import UserError
+
+DEFAULTS = Speculation()
+TEXT = {"input": "Hi"}
+
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"input": 7}, "input"),
+    ({"input": {"role": "user"}}, "input"),
+    ({"input": [7]}, "input[0]"),
+    ({"input": [{"role": 7, "content": "x"}]}, "input[0].role"),
+    ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": [7]}]}, "input[0].content[0]"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": 7}]}]},
+        "input[0].content[0].text",
+    ),
+    (
+        {"input": [{"role": "user", "content": "a"}, {"type": 1, "role": "user", "content": "x"}]},
+        "input[1].type",
+    ),
+    ({**TEXT, "model": 7}, "model"),
+    ({**TEXT, "instructions": ["x"]}, "instructions"),
+    ({**TEXT, "previous_response_id": 7}, "previous_response_id"),
+    ({**TEXT, "max_output_tokens": "7"}, "max_output_tokens"),
+    ({**TEXT, "max_output_tokens": 7.5}, "max_output_tokens"),
+    ({**TEXT, "max_output_tokens": True}, "max_output_tokens"),
+    ({**TEXT, "store": "false"}, "store"),
+    ({**TEXT, "stream": 1}, "stream"),
+    ({**TEXT, "temperature": "0"}, "temperature"),
+    ({**TEXT, "temperature": False}, "temperature"),
+    ({**TEXT, "top_p": [1]}, "top_p"),
+    ({**TEXT, "tools": {}}, "tools"),
+    ({**TEXT, "text": "plain"}, "text"),
+    ({**TEXT, "text": {"format": "text"}}, "text.format"),
+    ({**TEXT, "metadata": [1]}, "metadata"),
+    ({**TEXT, "metadata": {"a": 1}}, "metadata.a"),
+    ({**TEXT, "include": "speculation"}, "include"),
+    ({**TEXT, "include": [7]}, "include[0]"),
+    ({**TEXT, "generate": 0}, "generate"),
+    ({**TEXT, "reasoning": "low"}, "reasoning"),
+    ({**TEXT, "parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ({**TEXT, "safety_identifier": 1}, "safety_identifier"),
+    ({**TEXT, "speculation": "off"}, "speculation"),
+    ({**TEXT, "speculation": {"length": "4"}}, "speculation.length"),
+    ({**TEXT, "speculation": {"length": True}}, "speculation.length"),
+    ({**TEXT, "speculation": {"off": 1}}, "speculation.off"),
+    ({**TEXT, "speculation": {"policy": 1}}, "speculation.policy"),
+    ({**TEXT, "speculation": {"drafter": ["ngram"]}}, "speculation.drafter"),
+]
+
+
+@pytest.mark.parametrize(("document", "param"), WRONG_TYPES, ids=lambda value: str(value)[:60])
+def test_a_wrong_type_names_its_field(document: dict[str, Any], param: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_create(document, DEFAULTS)
+    assert (caught.value.code, caught.value.param) == ("invalid_type", param)
+    assert param in caught.value.message
+
+
+NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": 0.7}, "temperature"),
+    ({"temperature": 1}, "temperature"),
+    ({"top_p": 0.9}, "top_p"),
+    ({"presence_penalty": 0.5}, "presence_penalty"),
+    ({"frequency_penalty": -1}, "frequency_penalty"),
+    ({"top_logprobs": 5}, "top_logprobs"),
+    ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+    ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+    ({"text": {"verbosity": "low"}}, "text.verbosity"),
+    ({"truncation": "auto"}, "truncation"),
+    ({"background": True}, "background"),
+    ({"generate": False}, "generate"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"conversation": {"id": "conv_1"}}, "conversation"),
+    ({"prompt": {"id": "p"}}, "prompt"),
+    ({"moderation": {"model": "m"}}, "moderation"),
+    ({"context_management": [{"type": "compaction"}]}, "context_management"),
+    ({"service_tier": "flex"}, "service_tier"),
+    ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+    ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+    ({"include": ["speculation", "everything"]}, "include[1]"),
+    ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].type"),
+    ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        "input[0].content[0].type",
+    ),
+    ({"speculation": {"drafter": "medusa"}}, "speculation.drafter"),
+    ({"speculation": {"policy": "best"}}, "speculation.policy"),
+    ({"speculation": {"rule": "typical"}}, "speculation.rule"),
+    ({"speculation": {"length": MAX_DRAFT_LENGTH + 1}}, "speculation.length"),
+    ({"speculation": {"off": True, "policy": "auto"}}, "speculation.off"),
+    ({"speculation": {"off": False, "policy": "off"}}, "speculation.off"),
+    ({"speculation": {"lenght": 4}}, "speculation.lenght"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), NOT_HONOURED, ids=lambda value: str(value)[:60])
+def test_what_cannot_be_honoured_is_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_create({**TEXT, **fields}, DEFAULTS)
+    assert (caught.value.code, caught.value.param) == ("unsupported_value", param)
+
+
+def test_a_refusal_says_what_is_accepted() -> None:
+    with pytest.raises(
+        UserError, match=r"temperature 0\.7 is not supported; accepted: 0 or absent"
+    ):
+        parse_create({**TEXT, "temperature": 0.7}, DEFAULTS)
+    with pytest.raises(UserError, match="Did you mean 'length'"):
+        parse_create({**TEXT, "speculation": {"lenght": 4}}, DEFAULTS)
+
+
+MISSING_OR_OUT_OF_RANGE: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "missing_required_parameter", "input"),
+    ({"input": None}, "missing_required_parameter", "input"),
+    ({"input": []}, "missing_required_parameter", "input"),
+    ({"input": [{"role": "user"}]}, "missing_required_parameter", "input[0].type"),
+    ({"input": [{"type": "message", "content": "x"}]}, "missing_required_parameter", "input[0].role"),
+    ({"input": [{"type": "message", "role": "user"}]}, "missing_required_parameter", "input[0].content"),
+    ({**TEXT, "speculation": {"policy": "fixed"}}, "missing_required_parameter", "speculation.length"),
+    ({**TEXT, "max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
+    ({**TEXT, "max_output_tokens": -5}, "invalid_value", "max_output_tokens"),
+    ({**TEXT, "speculation": {"length": 0}}, "invalid_value", "speculation.length"),
+    ({**TEXT, "metadata": {str(n): "x" for n in range(17)}}, "invalid_value", "metadata"),
+    ({**TEXT, "metadata": {"k" * 65: "x"}}, "invalid_value", "metadata"),
+    ({**TEXT, "metadata": {"k": "x" * 513}}, "invalid_value", "metadata"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("document", "code", "param"), MISSING_OR_OUT_OF_RANGE)
+def test_what_is_missing_or_out_of_range(document: dict[str, Any], code: str, param: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_create(document, DEFAULTS)
+    assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_input_forms_become_messages() -> None:
+    request = parse_create(
+        {
+            "input": [
+                {"role": "developer", "content": "Be brief."},
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "a"},
+                        {"type": "input_text", "text": "b"},
+                    ],
+                },
+                {
+                    "type": "message",
+                    "id": "msg_1",
+                    "status": "completed",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "c", "annotations": []}],
+                },
+                {"role": "user", "content": ""},
+            ]
+        },
+        DEFAULTS,
+    )
+    assert request.messages == (
+        Message("system", "Be brief."),
+        Message("user", "ab"),
+        Message("assistant", "c"),
+        Message("user", ""),
+    )
+    assert parse_create(TEXT, DEFAULTS).messages == (Message("user", "Hi"),)
+
+
+def test_what_changes_nothing_is_accepted() -> None:
+    request = parse_create(
+        {
+            **TEXT,
+            "temperature": 0,
+            "top_p": 1.0,
+            "presence_penalty": 0.0,
+            "tools": [],
+            "tool_choice": "none",
+            "text": {"format": {"type": "text"}, "verbosity": "medium"},
+            "truncation": "disabled",
+            "background": False,
+            "generate": True,
+            "reasoning": {"effort": None},
+            "service_tier": "auto",
+            "include": ["reasoning.encrypted_content"],
+            "stream": True,
+            "stream_options": {"include_obfuscation": False},
+            "seed": 7,
+            "user": "me",
+            "something_of_next_year": {"x": 1},
+            "max_tool_calls": 3,
+        },
+        DEFAULTS,
+    )
+    assert request.stream
+    assert not request.provenance
+    assert request.store
+    assert request.echo["tool_choice"] == "none"
+    assert request.echo["max_tool_calls"] == 3
+
+
+def test_null_is_absent() -> None:
+    names = ("temperature", "top_p", "tools", "text", "metadata", "store", "instructions")
+    names += ("max_output_tokens", "previous_response_id", "include", "speculation", "model")
+    request = parse_create({**TEXT, **dict.fromkeys(names)}, DEFAULTS)
+    assert request == parse_create(TEXT, DEFAULTS)
+
+
+SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
+    (None, Speculation(policy="fixed", length=3), Speculation(policy="fixed", length=3)),
+    ({}, Speculation(length=3), Speculation(length=3)),
+    ({"length": 5}, Speculation(length=3), Speculation(length=5)),
+    ({"policy": "fixed"}, Speculation(length=3), Speculation(policy="fixed", length=3)),
+    ({"off": True}, Speculation(length=3), Speculation(policy="off", length=3)),
+    ({"off": True, "policy": "off"}, Speculation(), Speculation(policy="off")),
+    ({"off": False}, Speculation(policy="off"), Speculation(policy="auto")),
+    ({"off": False, "policy": "fixed", "length": 2}, Speculation(), Speculation("ngram", "fixed", 2)),
+    ({"drafter": "ngram", "rule": "coupled"}, Speculation(policy="off"), Speculation(policy="off")),
+    ({"policy": None, "length": None}, Speculation(length=3), Speculation(length=3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "defaults", "expected"), SPECULATIONS)
+def test_speculation_replaces_what_it_names(
+    value: dict[str, Any] | None, defaults: Speculation, expected: Speculation
+) -> None:
+    assert parse_speculation(value, defaults) == expected
+
+
+def test_stream_ids() -> None:
+    assert parse_stream_id({}) is None
+    assert parse_stream_id({"stream_id": "A-z_0.9"}) == "A-z_0.9"
+    assert parse_stream_id({"stream_id": "x" * 256}) == "x" * 256
+    with pytest.raises(UserError):
+        parse_stream_id({"stream_id": "line\n"})

@@ -1,0 +1,106 @@
+"""Draining, and the HTTP transport."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import orjson
+from aiohttp import WSMsgType
+
+from fake_engine import FakeEngine
+from http_serving import answer_of, serving, socket_to, until
+
+
+async def test_an_idle_socket_is_closed_1001() -> None:
+    async with serving(FakeEngine()) as served, socket_to(served) as socket:
+        closing = asyncio.create_task(served.runner.cleanup())
+        message = await socket.receive(timeout=5)
+        assert message.type is WSMsgType.CLOSE
+        assert message.data == 1001
+        await closing
+
+
+async def test_a_running_answer_may_end_and_waiting_ones_are_refused() -> None:
+    engine = FakeEngine("abcdefgh", pace=0.02)
+    async with serving(engine, drain_seconds=5) as served, socket_to(served) as socket:
+        for _ in range(2):
+            await socket.send_json({"type": "response.create", "input": "x"})
+        await until(lambda: engine.running == 1)
+        closing = asyncio.create_task(served.runner.cleanup())
+        first = await answer_of(socket)
+        assert first[-1]["type"] == "response.completed"
+        (second,) = await answer_of(socket)
+        assert (second["status"], second["error"]["code"]) == (503, "draining")
+        assert (await socket.receive(timeout=5)).data == 1001
+        await closing
+
+
+async def test_answers_are_cut_at_the_deadline() -> None:
+    engine = FakeEngine("x" * 500, pace=0.01)
+    async with (
+        serving(engine, drain_seconds=0.1) as served,
+        socket_to(served) as socket,
+        aiohttp.ClientSession() as session,
+    ):
+        await socket.send_json({"type": "response.create", "input": "x"})
+        post = session.post(f"{served.base}/responses", json={"input": "x"})
+        posted = asyncio.create_task(post.__aenter__())
+        await until(lambda: engine.running == 2)
+        started = time.monotonic()
+        closing = asyncio.create_task(served.runner.cleanup())
+        events = await answer_of(socket)
+        assert events[-1]["response"]["status"] == "cancelled"
+        assert (await socket.receive(timeout=5)).data == 1001
+        body = orjson.loads(await (await posted).read())
+        assert body["status"] == "cancelled"
+        assert 0 < len(body["output"][0]["content"][0]["text"]) < 500
+        await closing
+        assert time.monotonic() - started < 2
+    assert engine.running == 0
+
+
+async def test_a_posted_answer_ends_with_its_client() -> None:
+    engine = FakeEngine("x" * 500, pace=0.01)
+    async with serving(engine) as served:
+        for stream in (False, True):
+            async with aiohttp.ClientSession() as session:
+                post = session.post(
+                    f"{served.base}/responses", json={"input": "x", "stream": stream}
+                )
+                posted = asyncio.create_task(post.__aenter__())
+                await until(lambda: engine.running == 1)
+                posted.cancel()
+            await until(lambda: engine.running == 0, 0.5)
+        await until(lambda: served.gateway.running == 0)
+
+
+async def test_streamed_events_are_server_sent_events() -> None:
+    async with (
+        serving(FakeEngine("ab")) as served,
+        aiohttp.ClientSession() as session,
+        session.post(f"{served.base}/responses", json={"input": "x", "stream": True}) as response,
+    ):
+        assert response.content_type == "text/event-stream"
+        blocks = (await response.text()).removesuffix("\n\n").split("\n\n")
+    events = []
+    for block in blocks:
+        kind, data = block.split("\n")
+        events.append(orjson.loads(data.removeprefix("data: ")))
+        assert kind == f"event: {events[-1]['type']}"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == "ab"
+
+
+async def test_a_refusal_before_the_stream_is_a_status() -> None:
+    async with (
+        serving(FakeEngine()) as served,
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{served.base}/responses", json={"input": "x", "stream": True, "model": "other"}
+        ) as response,
+    ):
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "model_not_found"

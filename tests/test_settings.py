@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.engine.options import EngineOptions
+from gateway.engine.requests import Speculation
+from gateway.settings import Settings, flag_fields, load_settings
+from models.errors import UserError
+from models.locations import default_package_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults() -> None:
+    settings = load_settings({}, {})
+    assert settings == Settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 8765)
+    assert settings.package == default_package_path()
+    assert settings.engine_options == EngineOptions()
+    assert settings.speculation == Speculation()
+
+
+def test_the_file_then_the_environment_then_flags(tmp_path: Path) -> None:
+    config = write(
+        tmp_path / "outpace.toml",
+        'port = 1\nslots = 1\nqueue = 1\nlog_level = "debug"\n'
+        '[speculation]\npolicy = "fixed"\nlength = 3\n',
+    )
+    environment = {"OUTPACE_SLOTS": "2", "OUTPACE_QUEUE": "2", "HOME": "/x"}
+    settings = load_settings(environment, {"queue": "3"}, config)
+    assert (settings.port, settings.slots, settings.queue) == (1, 2, 3)
+    assert settings.log_level == "debug"
+    assert settings.speculation == Speculation("ngram", "fixed", 3)
+
+
+def test_the_file_is_named_by_the_flag_or_else_by_the_environment(tmp_path: Path) -> None:
+    named = write(tmp_path / "a.toml", "port = 1")
+    flag = write(tmp_path / "b.toml", "port = 2")
+    environment = {"OUTPACE_CONFIG": str(named), "OUTPACE_CACHE": "/x", "OUTPACE_API_KEY": "k"}
+    assert load_settings(environment, {}).port == 1
+    assert load_settings(environment, {}, flag).port == 2
+
+
+def test_all_kinds_of_values_from_all_sources(tmp_path: Path) -> None:
+    config = write(
+        tmp_path / "outpace.toml",
+        'package = "pack"\napi_keys = ["a", "b"]\ninsecure = true\ndrain_seconds = 3\nthreads = 2',
+    )
+    settings = load_settings({}, {}, config)
+    assert settings.package == tmp_path / "pack"
+    assert settings.api_keys == ("a", "b")
+    assert settings.insecure is True
+    assert settings.drain_seconds == 3.0
+    assert settings.threads == 2
+    environment = {
+        "OUTPACE_PACKAGE": "/other",
+        "OUTPACE_API_KEYS": "c, d,",
+        "OUTPACE_INSECURE": "no",
+        "OUTPACE_DRAIN_SECONDS": "0.5",
+        "OUTPACE_THREADS": "auto",
+        "OUTPACE_SPECULATION_POLICY": "off",
+    }
+    settings = load_settings(environment, {}, config)
+    assert settings.package == Path("/other")
+    assert settings.api_keys == ("c", "d")
+    assert settings.insecure is False
+    assert settings.drain_seconds == 0.5
+    assert settings.threads is None
+    assert settings.speculation.policy == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("prot = 1", "'port'"),
+        ("slot = 1", "'slots'"),
+        ("[speculation]\nlenght = 1", "'speculation.length'"),
+        ("speculation_length = 1", "'speculation.length'"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(tmp_path: Path, text: str, near: str) -> None:
+    config = write(tmp_path / "outpace.toml", text)
+    with pytest.raises(UserError, match=f"Did you mean {near}") as caught:
+        load_settings({}, {}, config)
+    assert caught.value.code == "unknown_setting"
+    assert str(config) in caught.value.message
+
+
+def test_an_unknown_variable_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="'OUTPACE_SLOT'. Did you mean 'OUTPACE_SLOTS'"):
+        load_settings({"OUTPACE_SLOT": "1"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('port = "1"', "port"),
+        ("port = 1.5", "port"),
+        ("port = true", "port"),
+        ("port = 70000", "port"),
+        ("slots = 0", "slots"),
+        ("host = 1", "host"),
+        ("insecure = 1", "insecure"),
+        ('api_keys = "a"', "api_keys"),
+        ("api_keys = [1]", "api_keys"),
+        ('api_keys = [""]', "api_keys"),
+        ('device = "tpu"', "device"),
+        ('log_level = "loud"', "log_level"),
+        ("drain_seconds = nan", "drain_seconds"),
+        ("package = 7", "package"),
+        ('[speculation]\npolicy = "best"', "speculation.policy"),
+        ('[speculation]\npolicy = "fixed"', "speculation.length"),
+        ('[speculation]\ndrafter = "medusa"', "speculation.drafter"),
+        ("[speculation]\nlength = 99", "speculation.length"),
+        ("speculation = 1", "speculation"),
+        ("[port]\na = 1", "port"),
+    ],
+)
+def test_a_bad_value_in_a_file_is_named(tmp_path: Path, text: str, where: str) -> None:
+    config = write(tmp_path / "outpace.toml", text)
+    with pytest.raises(UserError, match=where) as caught:
+        load_settings({}, {}, config)
+    assert caught.value.code in ("invalid_setting", "unknown_setting")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OUTPACE_PORT", "http"),
+        ("OUTPACE_PORT", ""),
+        ("OUTPACE_INSECURE", "maybe"),
+        ("OUTPACE_DRAIN_SECONDS", "soon"),
+    ],
+)
+def test_a_bad_variable_is_named(variable: str, value: str) -> None:
+    with pytest.raises(UserError, match=variable) as caught:
+        load_settings({variable: value}, {})
+    assert caught.value.code == "invalid_setting"
+
+
+def test_a_bad_flag_is_named() -> None:
+    with pytest.raises(UserError, match="--drain-seconds must be a number, not 'x'"):
+        load_settings({}, {"drain_seconds": "x"})
+
+
+@pytest.mark.parametrize("content", [None, "port = ", b"\xff\xfe"])
+def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None) -> None:
+    path = tmp_path / "outpace.toml"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match="outpace.toml") as caught:
+        load_settings({}, {}, path)
+    assert caught.value.code == "config_unreadable"
+
+
+def test_keys_are_in_no_flag_and_in_no_text() -> None:
+    assert "api_keys" not in flag_fields()
+    assert "hunter2" not in repr(Settings(api_keys=("hunter2",)))
