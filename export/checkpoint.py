@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils.chat_template_utils import _compile_jinja_template as compile_jinja_template
 
 from export.architectures import Architecture, check_config, check_supported
 from export.sources import Source
@@ -22,7 +21,7 @@ Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`tokenizer` is the fast tokenizer (a `tokenizers.Tokenizer`); weights are fp32."""
+    """`tokenizer` is transformers' fast tokenizer; the model's weights are fp32."""
 
     source: Source
     architecture: Architecture
@@ -39,17 +38,22 @@ class Checkpoint:
         return self.model.config
 
     def encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        return list(self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
     def renderer(self) -> Renderer | None:
         """Makes the text of a conversation, with the generation prompt; None without a template."""
         if self.chat_template is None:
             return None
-        template = compile_jinja_template(self.chat_template)
-        texts = {"bos_token": self.bos[1] if self.bos else "", "eos_token": self.eos_text}
 
         def render(messages: Sequence[Mapping[str, str]]) -> str:
-            return str(template.render(messages=messages, add_generation_prompt=True, **texts))
+            return str(
+                self.tokenizer.apply_chat_template(
+                    messages,
+                    chat_template=self.chat_template,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                )
+            )
 
         return render
 
@@ -70,8 +74,8 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
     directory = str(source.directory)
     try:
         check_config(AutoConfig.from_pretrained(directory, **options), source.name)
-        tokenizer = AutoTokenizer.from_pretrained(directory, **options)
-        model = AutoModelForCausalLM.from_pretrained(
+        tokenizer = _load_tokenizer(directory, options)
+        model: Any = AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="eager", **options
         )
     except UserError:
@@ -88,17 +92,23 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
             code="source_unreadable",
             param="--target",
         )
+    eos_ids = _eos_ids(model, tokenizer)
     return Checkpoint(
         source=source,
         architecture=check_supported(model_type, source.name),
         model_type=model_type,
         model=model.eval().requires_grad_(False),
-        tokenizer=tokenizer.backend_tokenizer,
+        tokenizer=tokenizer,
         chat_template=_template(tokenizer.chat_template),
         bos=(tokenizer.bos_token_id, tokenizer.bos_token) if tokenizer.bos_token else None,
-        eos_ids=_eos_ids(model, tokenizer),
-        eos_text=tokenizer.eos_token or "",
+        eos_ids=eos_ids,
+        eos_text=_eos_text(tokenizer, eos_ids),
     )
+
+
+def _load_tokenizer(directory: str, options: Mapping[str, str]) -> Any:
+    load: Any = AutoTokenizer.from_pretrained
+    return load(directory, **options)
 
 
 def _gguf_type(path: Path) -> str:
@@ -123,16 +133,25 @@ def _template(found: Any) -> str | None:
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Every id that ends an answer: generation config, model config and tokenizer may each know."""
-    ids: set[int] = set()
-    found = (
-        getattr(model.generation_config, "eos_token_id", None),
-        model.config.eos_token_id,
-        tokenizer.eos_token_id,
-    )
-    for value in found:
-        ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    """Every id that ends an answer: generation config, model config and tokenizer may each know.
+
+    A tokenizer read from a GGUF file may call its first token the end too; the configs know better.
+    """
+    generation = getattr(model.generation_config, "eos_token_id", None)
+    ids = {id_ for value in (generation, model.config.eos_token_id) for id_ in _ids(value)}
+    if not ids or tokenizer.eos_token_id != tokenizer.bos_token_id:
+        ids.update(_ids(tokenizer.eos_token_id))
     return tuple(sorted(ids))
+
+
+def _eos_text(tokenizer: Any, eos_ids: tuple[int, ...]) -> str:
+    if tokenizer.eos_token_id in eos_ids or not eos_ids:
+        return tokenizer.eos_token or ""
+    return str(tokenizer.convert_ids_to_tokens(eos_ids[0]))
+
+
+def _ids(value: Any) -> list[int]:
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _first_line(error: Exception) -> str:

@@ -23,7 +23,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from export.architectures import Architecture
-from export.kernels import GeluTanh, GroupQueryAttention, RmsNorm, Silu
+from export.kernels import gelu_tanh, group_query_attention, rms_norm, silu
 
 ATTENTION = "outpace_group_query"
 TOP_K = 64
@@ -44,7 +44,7 @@ def trace_decoder(
     return onnx.load(str(path))
 
 
-class DecoderConfig(OnnxConfig):
+class DecoderConfig(OnnxConfig):  # type: ignore[misc]
     """Inputs, outputs and example inputs of the R = 1 graph."""
 
     NORMALIZED_CONFIG_CLASS = NormalizedTextConfig
@@ -103,7 +103,7 @@ class DecoderConfig(OnnxConfig):
         return DecoderPatcher(self, model, model_kwargs)
 
 
-class DecoderPatcher(ModelPatcher):
+class DecoderPatcher(ModelPatcher):  # type: ignore[misc]
     """Puts the traced operators into the model, and takes them out again."""
 
     def __init__(
@@ -149,14 +149,14 @@ class DecoderPatcher(ModelPatcher):
             offset = self.architecture.norm_offset
             weight = (module.weight + offset).detach() if offset else module.weight
             epsilon = getattr(module, "variance_epsilon", None) or module.eps
-            return lambda x: RmsNorm.apply(x, weight, epsilon)
+            return lambda x: rms_norm(x, weight, epsilon)
         if kind.endswith("RotaryEmbedding"):
             tables = self.trace.rotary_tables(module)
             return lambda *_, **__: tables
         if kind in _SILU:
-            return lambda x: Silu.apply(x)
+            return silu
         if kind in _GELU_TANH:
-            return lambda x: GeluTanh.apply(x)
+            return gelu_tanh
         return None
 
 
@@ -220,23 +220,17 @@ class Trace:
         config, layer = module.config, module.layer_idx
         heads, kv_heads, width = config.num_attention_heads, key.shape[1], module.head_dim
         rotary, self._rotary = self._rotary, None
-        cos, sin = rotary if rotary is not None else (None, None)
-        output, *present = GroupQueryAttention.apply(
-            _merge_heads(query),
-            _merge_heads(key),
-            _merge_heads(value),
-            self._past[2 * layer],
-            self._past[2 * layer + 1],
-            self._inputs["seqlens_k"],
-            self._inputs["total_length"],
-            cos,
-            sin,
-            self._inputs["position_ids"] if rotary is not None else None,
+        inputs = self._inputs
+        output, *present = group_query_attention(
+            (_merge_heads(query), _merge_heads(key), _merge_heads(value)),
+            (self._past[2 * layer], self._past[2 * layer + 1]),
+            (inputs["seqlens_k"], inputs["total_length"]),
+            (None, None, None) if rotary is None else (*rotary, inputs["position_ids"]),
             {
                 "num_heads": heads,
                 "kv_num_heads": int(kv_heads),
                 "do_rotary": int(rotary is not None),
-                "scale": float(scaling if scaling is not None else width**-0.5),
+                "scale": float(width**-0.5 if scaling is None else scaling),
                 "local_window_size": int(sliding_window or -1),
                 "softcap": float(softcap or 0.0),
             },

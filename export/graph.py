@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,9 +20,13 @@ class Graph:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
-        self.nodes: list[NodeProto] = list(model.graph.node)
         self.initializers: dict[str, TensorProto] = {i.name: i for i in model.graph.initializer}
-        self._index()
+        self._outputs = frozenset(output.name for output in model.graph.output)
+        self._nodes: dict[int, NodeProto] = {}
+        self._producers: dict[str, NodeProto] = {}
+        self._readers: dict[str, dict[int, NodeProto]] = {}
+        for node in model.graph.node:
+            self._enter(node)
 
     def finish(self) -> None:
         """Drop what nothing reads, sort the nodes and write both back into the model."""
@@ -36,20 +41,25 @@ class Graph:
     def producer(self, name: str) -> NodeProto | None:
         return self._producers.get(name)
 
-    def consumers(self, name: str) -> Sequence[NodeProto]:
-        return self._consumers.get(name, ())
+    def consumers(self, name: str) -> list[NodeProto]:
+        return list(self._readers.get(name, {}).values())
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        """All nodes, in no promised order."""
+        return list(self._nodes.values())
 
     def of_type(self, *kinds: str) -> list[NodeProto]:
-        return [node for node in self.nodes if node.op_type in kinds]
+        return [node for node in self._nodes.values() if node.op_type in kinds]
 
     def is_output(self, name: str) -> bool:
-        return any(output.name == name for output in self.model.graph.output)
+        return name in self._outputs
 
-    def constant(self, name: str) -> NDArray[np.generic] | None:
+    def constant(self, name: str) -> NDArray[Any] | None:
         tensor = self.initializers.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
-    def add_initializer(self, name: str, values: NDArray[np.generic]) -> str:
+    def add_initializer(self, name: str, values: NDArray[Any]) -> str:
         self.initializers[name] = numpy_helper.from_array(np.asarray(values, order="C"), name)
         return name
 
@@ -60,64 +70,68 @@ class Graph:
         outputs: Sequence[str],
         name: str,
         domain: str = "",
-        **attributes: int | float | str,
+        **attributes: Any,
     ) -> NodeProto:
         node = helper.make_node(kind, inputs, outputs, name=name, domain=domain, **attributes)
-        self.nodes.append(node)
-        self._index()
+        self._enter(node)
         return node
 
     def remove(self, *nodes: NodeProto) -> None:
-        gone = {id(node) for node in nodes}
-        self.nodes = [node for node in self.nodes if id(node) not in gone]
-        self._index()
+        for node in nodes:
+            del self._nodes[id(node)]
+            for name in node.output:
+                if self._producers.get(name) is node:
+                    del self._producers[name]
+            for name in set(node.input):
+                self._readers[name].pop(id(node), None)
 
     def replace_uses(self, old: str, new: str) -> None:
         """Every reader of `old` reads `new`. `old` must not be an output of the graph."""
+        assert old not in self._outputs, f"{old} is an output"
         for node in self.consumers(old):
             for position, name in enumerate(node.input):
                 if name == old:
-                    node.input[position] = new
-        self._index()
+                    self.set_input(node, position, new)
 
     def set_input(self, node: NodeProto, position: int, name: str) -> None:
+        before = node.input[position]
         node.input[position] = name
-        self._index()
+        if before not in node.input:
+            self._readers[before].pop(id(node), None)
+        self._readers.setdefault(name, {})[id(node)] = node
 
     def sweep(self) -> None:
         """Remove nodes and initializers that no output depends on."""
-        needed = {output.name for output in self.model.graph.output}
-        kept: list[NodeProto] = []
+        needed = set(self._outputs)
         for node in reversed(self._sorted()):
             if any(name in needed for name in node.output):
-                kept.append(node)
                 needed.update(node.input)
-        self.nodes = kept[::-1]
+            else:
+                self.remove(node)
         self.initializers = {k: v for k, v in self.initializers.items() if k in needed}
-        self._index()
 
-    def _index(self) -> None:
-        self._producers = {name: node for node in self.nodes for name in node.output if name}
-        self._consumers: dict[str, list[NodeProto]] = {}
-        for node in self.nodes:
-            for name in dict.fromkeys(node.input):
-                self._consumers.setdefault(name, []).append(node)
+    def _enter(self, node: NodeProto) -> None:
+        self._nodes[id(node)] = node
+        for name in node.output:
+            if name:
+                self._producers[name] = node
+        for name in node.input:
+            self._readers.setdefault(name, {})[id(node)] = node
 
     def _sorted(self) -> list[NodeProto]:
         ordered: list[NodeProto] = []
-        waiting = {id(node): 0 for node in self.nodes}
-        for node in self.nodes:
-            waiting[id(node)] = sum(name in self._producers for name in dict.fromkeys(node.input))
-        ready = [node for node in self.nodes if not waiting[id(node)]][::-1]
+        nodes = list(self._nodes.values())
+        waiting = {id(n): sum(name in self._producers for name in set(n.input)) for n in nodes}
+        ready = [node for node in reversed(nodes) if not waiting[id(node)]]
         while ready:
             node = ready.pop()
             ordered.append(node)
-            for output in node.output:
-                for reader in reversed(self._consumers.get(output, [])) if output else ():
+            for output in filter(None, node.output):
+                for reader in reversed(self.consumers(output)):
                     waiting[id(reader)] -= 1
                     if not waiting[id(reader)]:
                         ready.append(reader)
-        assert len(ordered) == len(self.nodes), "the graph has a cycle"
+        assert len(ordered) == len(nodes), "the graph has a cycle"
         return ordered
 
 

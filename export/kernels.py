@@ -12,13 +12,46 @@ from typing import Any
 import torch
 
 DOMAIN = "com.microsoft"
+Tensor = torch.Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    output: Tensor = RmsNorm.apply(x, weight, epsilon)  # type: ignore[no-untyped-call]
+    return output
+
+
+def silu(x: Tensor) -> Tensor:
+    output: Tensor = Silu.apply(x)  # type: ignore[no-untyped-call]
+    return output
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    output: Tensor = GeluTanh.apply(x)  # type: ignore[no-untyped-call]
+    return output
+
+
+def group_query_attention(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    past: tuple[Tensor, Tensor],
+    lengths: tuple[Tensor, Tensor],
+    rotary: tuple[Tensor | None, Tensor | None, Tensor | None],
+    attributes: dict[str, int | float],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v [1, N, heads * head_dim]; lengths (seqlens_k, total_length); rotary (cos, sin, ids).
+
+    Returns the output, shaped as q, and the present buffers.
+    """
+    outputs: tuple[Tensor, Tensor, Tensor] = GroupQueryAttention.apply(  # type: ignore[no-untyped-call]
+        *qkv, *past, *lengths, *rotary, attributes
+    )
+    return outputs
 
 
 class RmsNorm(torch.autograd.Function):
     """`SimplifiedLayerNormalization` over the last axis."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         return x * weight
 
     @staticmethod
@@ -39,7 +72,7 @@ class Silu(torch.autograd.Function):
     """`QuickGelu` with alpha 1: x * sigmoid(x)."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.clone()
 
     @staticmethod
@@ -53,7 +86,7 @@ class GeluTanh(torch.autograd.Function):
     """`FastGelu`: the tanh approximation."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.clone()
 
     @staticmethod
@@ -73,18 +106,18 @@ class GroupQueryAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        past_key: torch.Tensor,
-        past_value: torch.Tensor,
-        seqlens_k: torch.Tensor,
-        total_length: torch.Tensor,
-        cos: torch.Tensor | None,
-        sin: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        past_key: Tensor,
+        past_value: Tensor,
+        seqlens_k: Tensor,
+        total_length: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        position_ids: Tensor | None,
         attributes: dict[str, int | float],
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         return q.clone(), past_key.clone(), past_value.clone()
 
     @staticmethod

@@ -145,7 +145,9 @@ def _calibration(checkpoint: Checkpoint, progress: Progress) -> CalibrationConte
 
 
 def _write_texts(checkpoint: Checkpoint, staging: Path) -> None:
-    (staging / TOKENIZER).write_text(checkpoint.tokenizer.to_str(), encoding="utf-8")
+    (staging / TOKENIZER).write_text(
+        checkpoint.tokenizer.backend_tokenizer.to_str(), encoding="utf-8"
+    )
     if checkpoint.chat_template is not None:
         (staging / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
 
@@ -193,11 +195,11 @@ def _manifest(
         files=files,
         parity=dict(figures.parity),
         quality=dict(figures.quality),
-        settings={
+        special_tokens={
             "bos_token": checkpoint.bos[1] if checkpoint.bos else "",
             "eos_token": checkpoint.eos_text,
-            "recipe": recipe,
         },
+        settings={"recipe": recipe},
     )
 
 
@@ -207,7 +209,7 @@ def listed(figures: Mapping[str, float]) -> str:
 
 def _bytes_needed(config: Any, model: Any) -> int:
     """The trace, the fp32 graph and the package, each at most the fp32 weights with untied head."""
-    weights = sum(parameter.numel() for parameter in model.parameters())
+    weights = sum(int(parameter.numel()) for parameter in model.parameters())
     return 3 * 4 * (weights + int(config.vocab_size) * int(config.hidden_size))
 
 

@@ -7,7 +7,7 @@ outputs, one row after another, back into the N.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
@@ -30,8 +30,8 @@ def derive_rows(single: onnx.ModelProto, rows: int) -> onnx.ModelProto:
     return model
 
 
-def _nodes(nodes: object, rows: int) -> Iterator[NodeProto]:
-    for node in nodes:  # type: ignore[attr-defined]
+def _nodes(nodes: Iterable[NodeProto], rows: int) -> Iterator[NodeProto]:
+    for node in nodes:
         if node.op_type == "GroupQueryAttention" and rows > 1:
             yield from _attention_rows(node, rows)
         else:
@@ -104,11 +104,11 @@ def _outputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
     yield from _buffers(single.graph.output, "present", rows)
 
 
-def _buffers(values: object, kind: str, rows: int) -> Iterator[ValueInfoProto]:
-    for value in values:  # type: ignore[attr-defined]
+def _buffers(values: Iterable[ValueInfoProto], kind: str, rows: int) -> Iterator[ValueInfoProto]:
+    for value in values:
         if not value.name.startswith(f"{kind}."):
             continue
-        dims: Mapping[int, int] = dict(enumerate(_dims(value)))
+        dims = _dims(value)
         for row in range(rows):
             shape: Dims = [1, dims[1], f"capacity.{row}", dims[3]]
             yield _value(_row_name(value.name, row), value.type.tensor_type.elem_type, shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -32,7 +33,7 @@ class GraphRunner:
         self._binding = self._session.io_binding()
         self._device = device
         self._buffers: list[ort.OrtValue] = []
-        self._fed: dict[str, NDArray[np.generic]] = {}
+        self._fed: dict[str, NDArray[Any]] = {}
         self._results = [
             output.name
             for output in self._session.get_outputs()
@@ -52,7 +53,7 @@ class GraphRunner:
 
     def run(
         self, steps: Sequence[RowStep], wanted: Sequence[int] | None = None
-    ) -> dict[str, NDArray[np.generic]]:
+    ) -> dict[str, NDArray[Any]]:
         """All small outputs. `wanted` are indices into the packed tokens (None: all of them)."""
         assert len(steps) == self.rows
         tokens = [token for step in steps for token in step.tokens]
@@ -83,7 +84,7 @@ class GraphRunner:
         if self.rows > 1:
             self._feed("unpack_index", np.arange(begin, dtype=np.int64))
 
-    def _feed(self, name: str, values: NDArray[np.generic]) -> None:
+    def _feed(self, name: str, values: NDArray[Any]) -> None:
         if name in self._inputs:
             # The binding borrows the array's memory.
             self._fed[name] = values

@@ -28,6 +28,8 @@ def staged(out: Path, *, replace: bool) -> Iterator[Path]:
     try:
         with _explained(out):
             yield staging
+            # mkdtemp makes it private; a package is as readable as other files of its owner.
+            staging.chmod(0o777 & ~_umask())
             _flush(staging)
             _move(staging, out, replace=replace)
     finally:
@@ -106,6 +108,12 @@ def _explained(out: Path) -> Iterator[None]:
                 param="--out",
             ) from error
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _flush(directory: Path) -> None:

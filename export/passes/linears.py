@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto
+from numpy.typing import NDArray
+from onnx import NodeProto, numpy_helper
 
 from export.graph import Graph, layer_of, scope_of
 
@@ -43,7 +45,7 @@ def merge_linears(graph: Graph) -> None:
     """One MatMul for q, k, v and one for gate and up; weights are concatenated exactly."""
     linears = graph.of_type("MatMul")
     for name, scopes in _GROUPS.items():
-        for layer in sorted({layer_of(n) for n in linears} - {None}):  # type: ignore[type-var]
+        for layer in sorted({layer for layer in map(layer_of, linears) if layer is not None}):
             found = {scope_of(n): n for n in linears if layer_of(n) == layer}
             group = [found[scope] for scope in scopes if scope in found]
             if len(group) == len(scopes) and len({n.input[0] for n in group}) == 1:
@@ -51,15 +53,14 @@ def merge_linears(graph: Graph) -> None:
 
 
 def _merge(graph: Graph, group: Sequence[NodeProto], name: str) -> None:
-    weights = [graph.constant(node.input[1]) for node in group]
-    assert all(weight is not None for weight in weights)
+    weights = [numpy_helper.to_array(graph.initializers[node.input[1]]) for node in group]
     biases = [_bias(graph, node) for node in group]
     source = group[0].input[0]
     ends = [bias or node for bias, node in zip(biases, group, strict=True)]
     outputs = [node.output[0] for node in ends]
-    sizes = [int(weight.shape[1]) for weight in weights]  # type: ignore[union-attr]
+    sizes = [int(weight.shape[1]) for weight in weights]
     merged = f"{name}/MatMul_output_0"
-    graph.add_initializer(name, np.concatenate(weights, axis=1))  # type: ignore[arg-type]
+    graph.add_initializer(name, np.concatenate(weights, axis=1))
     values = [_bias_values(graph, bias) for bias in biases]
     graph.remove(*group, *(bias for bias in biases if bias is not None))
     graph.add("MatMul", [source, name], [merged], name=name)
@@ -81,7 +82,7 @@ def _bias(graph: Graph, linear: NodeProto) -> NodeProto | None:
     return readers[0] if any(i in graph.initializers for i in readers[0].input) else None
 
 
-def _bias_values(graph: Graph, bias: NodeProto | None) -> np.ndarray | None:  # type: ignore[type-arg]
+def _bias_values(graph: Graph, bias: NodeProto | None) -> NDArray[Any] | None:
     if bias is None:
         return None
     return next(v for v in (graph.constant(i) for i in bias.input) if v is not None)

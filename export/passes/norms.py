@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from export.graph import CONTRIB, Graph, attribute
 
 
@@ -28,5 +30,5 @@ def fuse_residual_norms(graph: Graph) -> None:
         )
 
 
-def _is_residual(graph: Graph, inputs: object) -> bool:
-    return not any(name in graph.initializers for name in inputs)  # type: ignore[attr-defined]
+def _is_residual(graph: Graph, inputs: Iterable[str]) -> bool:
+    return not any(name in graph.initializers for name in inputs)

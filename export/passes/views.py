@@ -28,7 +28,8 @@ def fix_shapes(graph: Graph) -> None:
 
 def _shape_parts(graph: Graph, name: str) -> list[int]:
     concat = graph.producer(name)
-    assert concat is not None and concat.op_type == "Concat", f"{name} is not a computed shape"
+    assert concat is not None, f"{name} is not a computed shape"
+    assert concat.op_type == "Concat", f"{name} is not a computed shape"
     parts: list[int] = []
     for part in concat.input:
         known = graph.constant(part)
@@ -47,7 +48,8 @@ def _dimension(graph: Graph, name: str, position: int) -> int:
         node = graph.producer(node.input[0])
     assert node is not None, f"{name} is not a dimension"
     axis = graph.constant(node.input[1])
-    assert axis is not None and int(axis) == position, f"{name} moves a dimension"
+    assert axis is not None, f"{name} is not a dimension"
+    assert int(axis) == position, f"{name} moves a dimension"
     return 1 if position == 0 else _COPY
 
 
@@ -99,11 +101,11 @@ def _keeps_tokens(graph: Graph, node: NodeProto) -> bool:
 
 def _drop_identity(graph: Graph, node: NodeProto) -> None:
     """A reshape to [1, tokens, width] of what already has this shape."""
-    if graph.is_output(node.output[0]) or not _keeps_tokens(graph, node):
+    shape = graph.constant(node.input[1])
+    if graph.is_output(node.output[0]) or shape is None or not _keeps_tokens(graph, node):
         return
-    shape = [int(size) for size in graph.constant(node.input[1]).ravel()]  # type: ignore[union-attr]
     width = _width(graph, node.input[0])
-    if len(shape) == 3 and width is not None and shape[2] in (-1, width):
+    if len(shape) == 3 and width is not None and int(shape[2]) in (-1, width):
         graph.replace_uses(node.output[0], node.input[0])
 
 
