@@ -81,5 +81,5 @@ def is_last(event: dict[str, Any]) -> bool:
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait for something that other tasks bring about."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 (what is awaited has no event)
             await asyncio.sleep(0.005)

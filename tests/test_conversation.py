@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from fake_engine import BracketTemplate, CharacterTokenizer
+
 from gateway.engine.conversation import Message, build_prompt
 from models.errors import UserError
 

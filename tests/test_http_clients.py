@@ -7,17 +7,45 @@ from typing import Any, get_args
 
 import openai
 import pytest
+from fake_engine import MODEL, FakeEngine
+from http_serving import ask, serving, socket_to
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from openai.types.responses.responses_server_event import ResponsesServerEvent
 
-from fake_engine import MODEL, FakeEngine
-from http_serving import ask, serving, socket_to
-
-KEYS = """id object created_at completed_at status incomplete_details model previous_response_id
-instructions output error tools tool_choice truncation parallel_tool_calls text top_p temperature
-presence_penalty frequency_penalty top_logprobs reasoning usage max_output_tokens max_tool_calls
-store background service_tier metadata safety_identifier prompt_cache_key""".split()
+KEYS = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "temperature",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "reasoning",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+]
 ORDER = [
     "response.created",
     "response.in_progress",

@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import WSServerHandshakeError
-
 from fake_engine import MODEL, FakeEngine
-from gateway.http.guard import is_loopback
 from http_serving import Served, ask, serving, socket_to
+
+from gateway.http.guard import is_loopback
 
 
 async def get(served: Served, path: str, **options: Any) -> tuple[int, dict[str, Any]]:

@@ -131,16 +131,28 @@ MISSING_OR_OUT_OF_RANGE: list[tuple[dict[str, Any], str, str]] = [
     ({"input": None}, "missing_required_parameter", "input"),
     ({"input": []}, "missing_required_parameter", "input"),
     ({"input": [{"role": "user"}]}, "missing_required_parameter", "input[0].type"),
-    ({"input": [{"type": "message", "content": "x"}]}, "missing_required_parameter", "input[0].role"),
-    ({"input": [{"type": "message", "role": "user"}]}, "missing_required_parameter", "input[0].content"),
-    ({**TEXT, "speculation": {"policy": "fixed"}}, "missing_required_parameter", "speculation.length"),
+    (
+        {"input": [{"type": "message", "content": "x"}]},
+        "missing_required_parameter",
+        "input[0].role",
+    ),
+    (
+        {"input": [{"type": "message", "role": "user"}]},
+        "missing_required_parameter",
+        "input[0].content",
+    ),
+    (
+        {**TEXT, "speculation": {"policy": "fixed"}},
+        "missing_required_parameter",
+        "speculation.length",
+    ),
     ({**TEXT, "max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
     ({**TEXT, "max_output_tokens": -5}, "invalid_value", "max_output_tokens"),
     ({**TEXT, "speculation": {"length": 0}}, "invalid_value", "speculation.length"),
     ({**TEXT, "metadata": {str(n): "x" for n in range(17)}}, "invalid_value", "metadata"),
     ({**TEXT, "metadata": {"k" * 65: "x"}}, "invalid_value", "metadata"),
     ({**TEXT, "metadata": {"k": "x" * 513}}, "invalid_value", "metadata"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("document", "code", "param"), MISSING_OR_OUT_OF_RANGE)
@@ -231,10 +243,14 @@ SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
     ({"off": True}, Speculation(length=3), Speculation(policy="off", length=3)),
     ({"off": True, "policy": "off"}, Speculation(), Speculation(policy="off")),
     ({"off": False}, Speculation(policy="off"), Speculation(policy="auto")),
-    ({"off": False, "policy": "fixed", "length": 2}, Speculation(), Speculation("ngram", "fixed", 2)),
+    (
+        {"off": False, "policy": "fixed", "length": 2},
+        Speculation(),
+        Speculation("ngram", "fixed", 2),
+    ),
     ({"drafter": "ngram", "rule": "coupled"}, Speculation(policy="off"), Speculation(policy="off")),
     ({"policy": None, "length": None}, Speculation(length=3), Speculation(length=3)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("value", "defaults", "expected"), SPECULATIONS)

@@ -8,7 +8,6 @@ import time
 import aiohttp
 import orjson
 from aiohttp import WSMsgType
-
 from fake_engine import FakeEngine
 from http_serving import answer_of, serving, socket_to, until
 

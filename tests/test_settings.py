@@ -92,7 +92,7 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path, text: str, near: str) 
 
 
 def test_an_unknown_variable_names_the_nearest() -> None:
-    with pytest.raises(UserError, match="'OUTPACE_SLOT'. Did you mean 'OUTPACE_SLOTS'"):
+    with pytest.raises(UserError, match=r"'OUTPACE_SLOT'\. Did you mean 'OUTPACE_SLOTS'"):
         load_settings({"OUTPACE_SLOT": "1"}, {})
 
 
@@ -153,7 +153,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None
     path = tmp_path / "outpace.toml"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match="outpace.toml") as caught:
+    with pytest.raises(UserError, match=r"outpace\.toml") as caught:
         load_settings({}, {}, path)
     assert caught.value.code == "config_unreadable"
 
