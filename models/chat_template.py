@@ -22,12 +22,12 @@ from models.errors import UserError
 class ChatTemplate:
     """A compiled template. Immutable; safe to share between requests.
 
-    `bos_token` and `eos_token` are the texts that a template inserts by these names.
+    `special_tokens` are the texts that a template inserts by name (`bos_token`, `eos_token`, ...).
     """
 
-    def __init__(self, source: str, bos_token: str = "", eos_token: str = "") -> None:
+    def __init__(self, source: str, **special_tokens: str) -> None:
         """Raises `UserError` (code `template_error`) where `source` is not a valid template."""
-        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._special_tokens = special_tokens
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
@@ -54,7 +54,7 @@ class ChatTemplate:
                 # Templates tell "none" from "undefined".
                 tools=tools,
                 documents=None,
-                **self._tokens,
+                **self._special_tokens,
             )
         # A template can raise whatever an expression can.
         except Exception as error:

@@ -72,6 +72,11 @@ def test_the_demo_template_renders_what_transformers_renders(
         assert rendered.endswith("<|im_start|>assistant\n") == generate
 
 
+def test_special_tokens_are_inserted_by_name() -> None:
+    template = ChatTemplate("{{ bos_token }}|{{ pad_token }}|{{ eos_token }}", bos_token="<s>")
+    assert template.render([]) == "<s>||"
+
+
 def test_time_is_formatted() -> None:
     year = ChatTemplate("{{ strftime_now('%Y') }}").render([])
     assert year.isdigit()

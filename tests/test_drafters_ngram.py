@@ -184,3 +184,34 @@ def test_a_draft_that_was_not_verified_still_teaches() -> None:
     assert after_right is not None
     assert after_wrong is not None
     assert after_right[0] > after_wrong[0]
+
+
+def test_confidence_counts_what_else_followed() -> None:
+    def first_confidence(tokens: list[int]) -> float:
+        drafter = drafter_of(tokens)
+        estimates = drafter.propose(1).confidence
+        assert drafter.matched == 2
+        assert estimates is not None
+        return estimates[0]
+
+    agreed = first_confidence([7, 1, 2, 3, 8, 1, 2, 3, 9, 1, 2])
+    alone = first_confidence([8, 1, 2, 3, 9, 1, 2])
+    disputed = first_confidence([7, 1, 2, 4, 8, 1, 2, 3, 9, 1, 2])
+    assert agreed > alone > disputed
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    prompt=FEW_TOKENS,
+    rounds=st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 4), max_size=6))),
+)
+def test_a_confidence_is_a_probability(
+    prompt: list[int], rounds: list[tuple[int, list[int]]]
+) -> None:
+    drafter = drafter_of(prompt)
+    for budget, committed in rounds:
+        draft = drafter.propose(budget)
+        assert len(draft.tokens) in (0, budget)
+        assert len(draft.confidence or ()) == len(draft.tokens)
+        assert all(0 < estimate < 1 for estimate in draft.confidence or ())
+        drafter.commit(committed)

@@ -7,12 +7,15 @@ most recent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from models.draft import Draft
-from models.drafters.acceptance import AcceptanceByMatch
+from models.drafters.acceptance import CopyConfidence, Support
+
+# Looked up once: an attribute of an enum is slow to reach, and these are read for every token.
+_DISPUTED, _ALONE, _AGREED = Support
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +50,24 @@ class NgramDrafter:
         return self._matched
 
     def reset(self, tokens: Sequence[int]) -> None:
-        self._acceptance = AcceptanceByMatch()
+        self._confidence = CopyConfidence()
         self._proposed: tuple[int, ...] = ()
+        self._support: tuple[Support, ...] = ()
         self._matched = 0
         self._tokens: list[int] = []
-        # The most recent position behind a token, and behind a pair; `_earlier[p]` is the position
-        # before p that stands behind the same pair, -1 where there is none. Only positions that
-        # hold a token are known here: the end of the text continues nothing.
-        self._behind_one: dict[int, int] = {}
-        self._behind_two: dict[tuple[int, int], int] = {}
-        self._earlier: list[int] = []
+        self._behind_one = _Positions(width=1)
+        self._behind_two = _Positions(width=2)
         self._append(tokens)
 
     def propose(self, budget: int) -> Draft:
-        start, matched = self._find() if budget > 0 else (-1, 0)
-        self._matched = matched
-        self._proposed = self._continuation(start, budget) if matched else ()
+        start, self._matched = self._find() if budget > 0 else (-1, 0)
+        self._proposed = self._continuation(start, budget) if self._matched else ()
         if not self._proposed:
             return Draft(source=self.name)
+        self._support = self._supports()
         return Draft(
             tokens=self._proposed,
-            confidence=self._acceptance.estimates(matched, len(self._proposed)),
+            confidence=self._confidence.estimates(self._matched, self._support),
             source=self.name,
         )
 
@@ -77,27 +77,23 @@ class NgramDrafter:
         self._append(tokens)
 
     def _append(self, tokens: Sequence[int]) -> None:
-        known, behind_one, behind_two = self._tokens, self._behind_one, self._behind_two
+        known = self._tokens
         for token in tokens:
-            position, earlier = len(known), -1
-            if position >= 2:
-                pair = (known[-2], known[-1])
-                earlier = behind_two.get(pair, -1)
-                behind_two[pair] = position
-            if position >= 1:
-                behind_one[known[-1]] = position
-            self._earlier.append(earlier)
+            if known:
+                self._behind_one.append(known[-1])
+            if len(known) > 1:
+                self._behind_two.append((known[-2], known[-1]))
             known.append(token)
 
     def _find(self) -> tuple[int, int]:
         """Where the longest earlier match of the last tokens goes on, and its length."""
         tokens, longest = self._tokens, self._settings.longest
         end = len(tokens)
-        position = self._behind_two.get((tokens[-2], tokens[-1]), -1) if end >= 2 else -1
+        position = self._behind_two.latest((tokens[-2], tokens[-1])) if end > 1 else -1
         if position < 0:
             if end == 0 or self._settings.shortest > 1:
                 return -1, 0
-            position = self._behind_one.get(tokens[-1], -1)
+            position = self._behind_one.latest(tokens[-1])
             return position, int(position >= 0)
         best, matched = -1, 0
         for _ in range(self._settings.candidates):
@@ -109,7 +105,7 @@ class NgramDrafter:
                 length = self._match_length(position)
                 if length > matched:
                     best, matched = position, length
-            position = self._earlier[position]
+            position = self._behind_two.earlier(position)
         return best, matched
 
     def _match_length(self, position: int) -> int:
@@ -122,15 +118,61 @@ class NgramDrafter:
 
     def _continuation(self, start: int, budget: int) -> tuple[int, ...]:
         """`budget` tokens from `start`; past the end of what is known they repeat themselves."""
-        known = self._tokens[start : start + budget]
+        copied = self._tokens[start : start + budget]
         period = len(self._tokens) - start
-        while len(known) < budget:
-            known.append(known[len(known) - period])
-        return tuple(known)
+        while len(copied) < budget:
+            copied.append(copied[-period])
+        return tuple(copied)
+
+    def _supports(self) -> tuple[Support, ...]:
+        """For each proposed token, what followed its context the last two times."""
+        tokens, last = self._tokens, self._tokens[-1]
+        supports = []
+        if self._matched == 1:
+            supports.append(self._behind_one.support(last, self._proposed[0], tokens))
+        else:
+            supports.append(self._behind_two.support((tokens[-2], last), self._proposed[0], tokens))
+        for token in self._proposed[1:]:
+            before, last = last, self._proposed[len(supports) - 1]
+            supports.append(self._behind_two.support((before, last), token, tokens))
+        return tuple(supports)
 
     def _learn(self, committed: Sequence[int]) -> None:
         """Compares with what the target said, verified or not: its word on a draft is the same."""
-        for index, (proposed, token) in enumerate(zip(self._proposed, committed, strict=False)):
-            self._acceptance.observe(self._matched + index, proposed == token)
+        said = zip(self._proposed, self._support, committed, strict=False)
+        for matched, (proposed, support, token) in enumerate(said, start=self._matched):
+            self._confidence.observe(matched, support, proposed == token)
             if proposed != token:
                 return
+
+
+class _Positions:
+    """Where each n-gram of `width` tokens has been: the positions of the tokens behind it.
+
+    The n-gram that ends the text has nothing behind it yet and is not among them.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._latest: dict[Hashable, int] = {}
+        self._earlier = [-1] * width
+
+    def append(self, ngram: Hashable) -> None:
+        """The next position follows `ngram`."""
+        position = len(self._earlier)
+        self._earlier.append(self._latest.get(ngram, -1))
+        self._latest[ngram] = position
+
+    def latest(self, ngram: Hashable) -> int:
+        """The most recent position behind `ngram`, -1 where there is none."""
+        return self._latest.get(ngram, -1)
+
+    def earlier(self, position: int) -> int:
+        """The position before `position` behind the same n-gram, -1 where there is none."""
+        return self._earlier[position]
+
+    def support(self, ngram: Hashable, token: int, tokens: Sequence[int]) -> Support:
+        """What followed `ngram` the last two times says about `token`."""
+        latest = self._latest.get(ngram)
+        if latest is None or (before := self._earlier[latest]) < 0:
+            return _ALONE
+        return _AGREED if tokens[latest] == token == tokens[before] else _DISPUTED
