@@ -1,0 +1,219 @@
+"""Helpers for tests of the engine: engines on the tiny package, references, odd drafters."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gateway.engine.costs import RunCosts
+from gateway.engine.engine import Engine
+from gateway.engine.generation import Generation
+from gateway.engine.options import EngineOptions
+from gateway.engine.requests import Delta, Finished, GenerationRequest, Speculation
+from models.draft import Draft, Drafter
+from models.memory import memory_need
+from models.package import Package, load_package
+from models.probe import ProbeResult
+from models.providers import select_provider
+from models.slots import Slot, SlotPool
+from models.target import Row, RowResult, Target
+
+OFF = Speculation(drafter="off", policy="off")
+CONTEXT = 200
+FLAT_COSTS = {2: 1.0, 8: 1.1, 32: 1.4}
+"""Wide runs are cheap, as on a real target: `auto` drafts on any match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A whole answer: what its deltas add up to, and its last event."""
+
+    deltas: tuple[Delta, ...]
+    finished: Finished
+
+    @property
+    def ids(self) -> list[int]:
+        return [token for delta in self.deltas for token in delta.ids]
+
+    @property
+    def sources(self) -> list[str]:
+        return [source for delta in self.deltas for source in delta.sources]
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.text for delta in self.deltas)
+
+
+class GatedTarget(Target):
+    """A target whose runs can be recorded, held and made to fail.
+
+    `runs` are the rows of every run. While `gate` is clear a run waits; `started` counts the runs
+    that have come so far. A run whose rows satisfy `broken` raises.
+    """
+
+    def __init__(self, package: Package) -> None:
+        provider = select_provider("cpu", package.manifest.target.device)
+        super().__init__(package, provider)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.runs: list[list[Row]] = []
+        self.broken: Callable[[Sequence[Row]], bool] = lambda rows: False
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        self.runs.append(list(rows))
+        assert self.gate.wait(20), "a test forgot to open the gate"
+        if self.broken(rows):
+            raise RuntimeError("the kernel failed")
+        return super().run(rows)
+
+
+class TestEngine(Engine):
+    """An engine whose drafters a test can choose."""
+
+    __test__ = False
+    drafter_of: Callable[[], Drafter] | None = None
+    target: GatedTarget
+    pool_slots: list[Slot]
+
+    def make_drafter(self, name: str) -> Drafter:
+        return self.drafter_of() if self.drafter_of else super().make_drafter(name)
+
+
+def build_engine(package: Package, **options: int) -> TestEngine:
+    """An engine as `Engine.start` makes it, without probing and measuring."""
+    chosen = EngineOptions(device="cpu", **{"context": CONTEXT, **options})
+    assert chosen.context is not None
+    target = GatedTarget(package)
+    slots = target.make_slots(chosen.slots, chosen.context)
+    engine = TestEngine(
+        package,
+        chosen,
+        target,
+        SlotPool(slots, can_copy=True),
+        ProbeResult(exact=True, tokens=0, differences=()),
+        RunCosts(FLAT_COSTS),
+        memory_need(package, chosen.slots, chosen.context, chosen.prefill_chunk),
+    )
+    engine.target, engine.pool_slots = target, slots
+    return engine
+
+
+@asynccontextmanager
+async def running(path: Path, rows: Sequence[int] = (), **options: int) -> AsyncIterator[TestEngine]:
+    """An engine on the package at `path`, with only the graphs for `rows` where given."""
+    package = load_package(path)
+    engine = build_engine(with_rows(package, rows) if rows else package, **options)
+    try:
+        yield engine
+    finally:
+        engine.target.gate.set()
+        await engine.close()
+
+
+def with_rows(package: Package, rows: Sequence[int]) -> Package:
+    """The same package as if it had been exported for these row counts only."""
+    target = package.manifest.target
+    graphs = {key: name for key, name in target.graphs.items() if int(key) in rows}
+    assert len(graphs) == len(rows), "the tiny package has these graphs"
+    manifest = dataclasses.replace(
+        package.manifest, target=dataclasses.replace(target, graphs=graphs)
+    )
+    return dataclasses.replace(package, manifest=manifest)
+
+
+async def read(generation: Generation) -> Answered:
+    """All events of an entered generation."""
+    deltas: list[Delta] = []
+    finished: Finished | None = None
+    async for event in generation:
+        assert finished is None, "nothing follows the last event"
+        if isinstance(event, Delta):
+            deltas.append(event)
+        else:
+            finished = event
+    assert finished is not None
+    return Answered(tuple(deltas), finished)
+
+
+async def ask(engine: Engine, prompt: Sequence[int], **fields: object) -> Answered:
+    """The whole answer to `prompt`; end-of-sequence is ignored unless the test says otherwise."""
+    known: dict[str, object] = {"ignore_eos": True, "max_tokens": 24, **fields}
+    request = GenerationRequest(tuple(prompt), **known)  # type: ignore[arg-type]
+    async with engine.open(request) as generation, asyncio.timeout(20):
+        return await read(generation)
+
+
+def make_prompt(length: int, seed: int = 0) -> tuple[int, ...]:
+    """Random tokens, the second half repeating the first so that n-grams are found."""
+    half = np.random.default_rng(seed).integers(0, 200, (length + 1) // 2).tolist()
+    return tuple((half + half)[:length])
+
+
+class Reference:
+    """The target's own greedy answers, one token a run: no drafts, no chunks, no company."""
+
+    def __init__(self, package: Package, context: int = CONTEXT) -> None:
+        self._target = Target(package, select_provider("cpu", package.manifest.target.device))
+        (self._slot,) = self._target.make_slots(1, context)
+
+    def answer(self, prompt: Sequence[int], count: int) -> list[int]:
+        slot = self._slot
+        slot.truncate(0)
+        tokens, answer = tuple(prompt), list[int]()
+        while len(answer) < count:
+            (result,) = self._target.run([Row(slot, tokens, logits=1)])
+            slot.commit(tokens)
+            tokens = (result.greedy[0],)
+            answer += tokens
+        return answer
+
+    def kv(self, tokens: Sequence[int]) -> list[bytes]:
+        """The K/V of `tokens`, prefilled whole."""
+        self._slot.truncate(0)
+        self._target.run([Row(self._slot, tuple(tokens), logits=0)])
+        self._slot.commit(tokens)
+        return kv_bytes(self._slot, len(tokens))
+
+
+def kv_bytes(slot: Slot, length: int) -> list[bytes]:
+    """Every K/V buffer's bytes for the first `length` tokens."""
+    return [
+        buffer.numpy()[:, :, :length].tobytes() for pair in slot.buffers for buffer in pair
+    ]
+
+
+class ScriptedDrafter:
+    """Proposes from a continuation it was given: right where `wrong` is 0, else off by `wrong`."""
+
+    name = "scripted"
+
+    def __init__(self, continuation: Sequence[int], vocab_size: int, wrong: int = 0) -> None:
+        self._script = [(token + wrong) % vocab_size for token in continuation]
+        self._at = 0
+        self.budgets: list[int] = []
+        self.committed: list[int] = []
+
+    def reset(self, tokens: Sequence[int]) -> None:
+        self._at = 0
+
+    def propose(self, budget: int) -> Draft:
+        self.budgets.append(budget)
+        return Draft(tokens=tuple(self._script[self._at : self._at + budget]), source=self.name)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self._at += len(tokens)
+        self.committed += tokens
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for something that other tasks or threads bring about."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 (the condition may be a thread's)
+            await asyncio.sleep(0.001)

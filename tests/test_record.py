@@ -1,0 +1,81 @@
+"""The record of one answer: counts over the right denominators, clocks in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.engine import record as record_module
+from gateway.engine.record import Record
+from gateway.engine.requests import Usage
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(record_module, "_now", clock)
+    return clock
+
+
+def a_record(clock: Clock) -> Record:
+    return Record(prompt_tokens=10, opened=clock.now)
+
+
+def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
+    record = a_record(clock)
+    for drafted, accepted in ((4, 4), (4, 0), (0, 0), (2, 1)):
+        record.mark_round(drafted, accepted, verify_ms=10.0)
+    timings = record.timings("ngram", "auto", exact=True)
+    assert (timings.draft_n, timings.draft_n_accepted, timings.rounds) == (10, 5, 4)
+    assert timings.alpha == 0.5
+    assert timings.tau == (5 + 1 + 1 + 2) / 4
+    assert timings.verify_ms == 40.0
+
+
+def test_what_was_not_measured_is_missing_and_not_zero(clock: Clock) -> None:
+    timings = a_record(clock).timings("off", "off", exact=False)
+    assert (timings.tau, timings.alpha, timings.ttft_ms, timings.tpot_ms) == (None,) * 4
+    assert timings.exact is False
+
+
+def test_no_alpha_where_nothing_was_drafted(clock: Clock) -> None:
+    record = a_record(clock)
+    record.mark_round(0, 0, 5.0)
+    timings = record.timings("off", "off", exact=True)
+    assert (timings.tau, timings.alpha) == (1.0, None)
+
+
+def test_times_are_from_opening_and_between_tokens(clock: Clock) -> None:
+    record = a_record(clock)
+    clock.now += 30
+    record.mark_started(cached_tokens=4)
+    clock.now += 70
+    record.mark_tokens(1)
+    clock.now += 20
+    record.mark_tokens(3)
+    record.mark_tokens(0)
+    clock.now += 40
+    record.mark_tokens(1)
+    clock.now += 1000
+    timings = record.timings("ngram", "auto", exact=True)
+    assert (timings.queue_ms, timings.ttft_ms, timings.tpot_ms) == (30.0, 100.0, 60.0 / 4)
+    assert record.usage() == Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=5)
+
+
+def test_one_token_has_no_time_per_further_token(clock: Clock) -> None:
+    record = a_record(clock)
+    record.mark_tokens(1)
+    assert record.timings("off", "off", exact=True).tpot_ms is None
+
+
+def test_an_empty_round_is_no_first_token(clock: Clock) -> None:
+    record = a_record(clock)
+    record.mark_tokens(0)
+    assert record.timings("off", "off", exact=True).ttft_ms is None
