@@ -1,0 +1,82 @@
+"""Memory is computed before it is taken, and refused with the figures when it does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from models import memory
+from models.errors import UserError
+from models.memory import (
+    MemoryNeed,
+    available_bytes,
+    format_bytes,
+    memory_need,
+    require_memory,
+    slot_bytes,
+)
+from models.package import load_package
+from models.providers import select_provider
+from models.slots import make_slot
+
+
+def test_a_slot_takes_the_bytes_that_were_announced(tiny_package: Path) -> None:
+    spec = load_package(tiny_package).manifest.target
+    slot = make_slot(0, spec, 50, select_provider("cpu", "cpu"))
+    taken = sum(buffer.numpy().nbytes for pair in slot.buffers for buffer in pair)
+    assert slot_bytes(spec, 50) == taken
+
+
+def test_half_precision_takes_half(tiny_package: Path) -> None:
+    spec = load_package(tiny_package).manifest.target
+    half = dataclasses.replace(spec, kv_type="fp16")
+    assert 2 * slot_bytes(half, 50) == slot_bytes(spec, 50)
+
+
+def test_the_need_grows_with_slots_context_and_width(tiny_package: Path) -> None:
+    package = load_package(tiny_package)
+    need = memory_need(package, slots=2, context=64, widest=16)
+    assert need.kv == 2 * slot_bytes(package.manifest.target, 64)
+    assert need.weights >= package.manifest.files[package.manifest.target.weights].bytes
+    assert need.total == need.weights + need.kv + need.work
+    assert memory_need(package, slots=4, context=64, widest=16).kv == 2 * need.kv
+    assert memory_need(package, slots=2, context=128, widest=16).work > need.work
+    assert memory_need(package, slots=2, context=64, widest=32).work > need.work
+
+
+def test_a_need_that_does_not_fit_is_refused_with_the_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    need = MemoryNeed(weights=1 << 30, kv=3 << 29, work=1 << 20)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2 << 30)
+    with pytest.raises(UserError) as refused:
+        require_memory(need)
+    assert (refused.value.code, refused.value.param) == ("out_of_memory", "slots")
+    for figure in ("2.5 GiB", "weights 1.0 GiB", "K/V 1.5 GiB", "work 1 MiB", "only 2.0 GiB"):
+        assert figure in refused.value.message
+    monkeypatch.setattr(memory, "available_bytes", lambda: need.total)
+    require_memory(need)
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    require_memory(need)
+
+
+def test_available_memory_is_read_from_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  999 kB\nMemFree:  1 kB\nMemAvailable:  12 kB\nCached:  5 kB\n")
+    monkeypatch.setattr(memory, "Path", lambda _: meminfo)
+    assert available_bytes() == 12 * 1024
+    meminfo.write_text("MemTotal:  999 kB\n")
+    assert available_bytes() is None
+    meminfo.unlink()
+    assert available_bytes() is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 MiB"), (3 << 20, "3 MiB"), (1 << 30, "1.0 GiB"), (7 << 29, "3.5 GiB")]
+)
+def test_bytes_are_written_for_people(count: int, text: str) -> None:
+    assert format_bytes(count) == text

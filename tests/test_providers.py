@@ -1,0 +1,134 @@
+"""Provider selection: what was asked for, or an error that says why not."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from models import providers
+from models.errors import UserError
+from models.providers import (
+    has_integer_dot_product,
+    load_onnxruntime,
+    processor_count,
+    select_provider,
+)
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, available: Sequence[str], gpus: Sequence[str] = ()
+) -> None:
+    module = SimpleNamespace(get_available_providers=lambda: list(available))
+    monkeypatch.setattr(providers, "load_onnxruntime", lambda: module)
+    monkeypatch.setattr(providers, "nvidia_devices", lambda: tuple(gpus))
+
+
+def refusal(device: str, package_device: str) -> UserError:
+    with pytest.raises(UserError) as refused:
+        select_provider(device, package_device)
+    return refused.value
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_a_package_for_the_cpu_runs_on_the_cpu_even_beside_a_gpu(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, [TENSORRT, CUDA, CPU], ["/dev/nvidia0"])
+    provider = select_provider(device, "cpu")
+    assert (provider.device, provider.memory) == ("cpu", "cpu")
+    assert provider.session_providers() == [(CPU, {})]
+
+
+def test_a_package_for_the_gpu_runs_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [CUDA, CPU], ["/dev/nvidia0"])
+    provider = select_provider("auto", "cuda")
+    assert (provider.device, provider.memory) == ("cuda", "cuda")
+    assert provider.session_providers() == [(CUDA, {})]
+
+
+def test_tensorrt_leaves_what_it_cannot_take_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [TENSORRT, CUDA, CPU], ["/dev/nvidia0"])
+    provider = select_provider("tensorrt", "tensorrt")
+    assert provider.session_providers() == [(TENSORRT, {}), (CUDA, {})]
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_a_package_for_the_cpu_is_not_run_elsewhere(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, [TENSORRT, CUDA, CPU], ["/dev/nvidia0"])
+    error = refusal(device, "cpu")
+    assert (error.code, error.param) == ("provider_unavailable", "device")
+    assert "built for cpu" in error.message
+    assert f"--device {device}" in error.message
+
+
+def test_an_unavailable_provider_is_no_silent_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [CPU], ["/dev/nvidia0"])
+    error = refusal("auto", "cuda")
+    assert error.code == "provider_unavailable"
+    assert f"has only {CPU}" in error.message
+    assert "outpace[gpu]" in error.message
+
+
+def test_a_gpu_build_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, [CUDA, CPU])
+    error = refusal("cuda", "cuda")
+    assert error.code == "provider_unavailable"
+    assert "no /dev/nvidia*" in error.message
+
+
+def test_an_unknown_device_is_refused_with_the_known_ones() -> None:
+    error = refusal("rocm", "cpu")
+    assert error.code == "unknown_device"
+    assert "auto, cpu, cuda, tensorrt" in error.message
+
+
+def test_a_missing_onnxruntime_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> ModuleType:
+        if name == "onnxruntime":
+            raise ImportError("No module named 'onnxruntime'")
+        return real(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(UserError) as refused:
+        load_onnxruntime()
+    assert refused.value.code == "onnxruntime_missing"
+    assert "outpace[cpu]" in refused.value.message
+    assert "outpace[gpu]" in refused.value.message
+
+
+def test_the_runtime_is_not_imported_with_the_module() -> None:
+    """So that a missing one is an error message and no traceback."""
+    assert "onnxruntime" not in vars(providers)
+    assert load_onnxruntime() is sys.modules["onnxruntime"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        ({"avx2", "fma"}, False),
+        (set(), False),
+        ({"avx2", "avx_vnni"}, True),
+        ({"avx512_vnni"}, True),
+        ({"amx_int8"}, True),
+    ],
+)
+def test_integer_dot_products_are_told_by_the_processors_flags(
+    flags: set[str], has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "cpu_flags", lambda: frozenset(flags))
+    assert has_integer_dot_product() is has
+
+
+def test_processors_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers.os, "sched_getaffinity", lambda _: {1, 3, 5})
+    assert processor_count() == 3
