@@ -1,0 +1,68 @@
+"""The packages that tests run on: a tiny random one, and the demo's."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models.errors import UserError
+from models.locations import cache_directory, default_package_path
+from models.package import load_package
+from tests.checkpoints import make_checkpoint
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Llama in fp32 for 1, 2 and 4 rows, kept in the cache between runs."""
+    path = cache_directory() / "tests" / f"tiny-{_digest_of_export()}"
+    if not _is_valid(path):
+        checkpoint = make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama")
+        options = ["--dtype", "fp32", "--rows", "1,2,4", "--name", "tiny", "--force"]
+        _export(["--target", str(checkpoint), "--out", str(path), *options])
+    return path
+
+
+@pytest.fixture(scope="session")
+def demo_package() -> Path:
+    """The real model's package, which `make setup` builds."""
+    path = default_package_path()
+    try:
+        return load_package(path).path
+    except UserError as error:
+        pytest.fail(f"{error.message}\nThese tests need the demo package: run `make setup`.")
+
+
+def _digest_of_export() -> str:
+    """Of everything that decides what the tiny package holds."""
+    sources = [
+        *sorted((ROOT / "export").rglob("*.py")),
+        ROOT / "models" / "package.py",
+        ROOT / "tests" / "checkpoints.py",
+    ]
+    digest = hashlib.sha256()
+    for source in sources:
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(ROOT)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _is_valid(path: Path) -> bool:
+    try:
+        load_package(path)
+    except UserError:
+        return False
+    return True
+
+
+def _export(arguments: list[str]) -> None:
+    """In a process of its own: tracing replaces parts of transformers."""
+    command = [sys.executable, "-m", "export", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
