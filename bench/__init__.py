@@ -1,0 +1,1 @@
+"""The acceptance contract: what is promised, measured on the machine at hand."""

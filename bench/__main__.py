@@ -1,0 +1,102 @@
+"""The command line: `python -m bench SUITE`. Measures, prints its figures last, judges promises.
+
+Exit status: 0 when every promise holds, 1 when one does not or could not be measured, 2 for what
+a user can put right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import cost, exactness, kills, overhead, prefix, prompts, speed
+from bench.report import Findings, document, render, write_json
+from bench.setup import Setup
+from models.errors import UserError
+from models.locations import default_package_path
+from models.package import load_package
+
+SUITES = (exactness, cost, overhead, speed, prefix, kills)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    started = time.time()
+    try:
+        setup = _setup(parsed)
+        findings: Findings = parsed.run(parsed, setup)
+        report = document(parsed.suite, setup, findings, started, time.time())
+        if parsed.json is not None:
+            write_json(parsed.json, report)
+    except UserError as error:
+        print(f"bench {parsed.suite}: {error.message}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(render(report, findings))
+    return 0 if findings.held else 1
+
+
+def _setup(parsed: argparse.Namespace) -> Setup:
+    questions = prompts.builtin() if parsed.prompts is None else prompts.load(parsed.prompts)
+    if parsed.builtin_repeating and parsed.prompts is not None:
+        questions = [*questions, *prompts.builtin()]
+    if parsed.limit is not None:
+        questions = prompts.spread(questions, parsed.limit)
+    package = load_package(parsed.package or default_package_path())
+    return Setup(package=package, questions=questions, threads=parsed.threads, quick=parsed.quick)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measures what Outpace promises and says whether it holds.",
+        allow_abbrev=False,
+    )
+    suites = parser.add_subparsers(dest="suite", required=True, metavar="SUITE")
+    for suite in SUITES:
+        name = suite.__name__.rpartition(".")[2]
+        summary = (suite.__doc__ or "").partition("\n")[0]
+        added = suites.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        _add_common(added)
+        suite.add_arguments(added)
+        added.set_defaults(run=suite.run)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--package", type=Path, metavar="DIR", help="default: the demo package")
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="JSON lines with turns (Spec-Bench form); default: built-in texts that repeat",
+    )
+    parser.add_argument(
+        "--builtin-repeating",
+        action="store_true",
+        help="use the built-in prompts beside those of --prompts",
+    )
+    parser.add_argument(
+        "--limit",
+        type=positive,
+        metavar="N",
+        help="use N prompts, spread evenly over the categories",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to FILE")
+    parser.add_argument("--threads", type=positive, metavar="N", help="default: every processor")
+    parser.add_argument("--quick", action="store_true", help="fewer runs: a look, not a proof")
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""A client of the gateway's WebSocket, in the Responses mode, that looks at the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+_EVENT_SECONDS = 120.0
+
+
+class GatewayError(Exception):
+    """The gateway answered with an error, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireAnswer:
+    """One answer as its client saw it.
+
+    Clock readings in seconds: `sent` the request, `first` and `last` delta with tokens (None for
+    an answer without any). `first_tokens` came with the first delta. `ids` is empty unless
+    provenance was asked for.
+    """
+
+    id: str
+    text: str
+    ids: tuple[int, ...]
+    usage: Mapping[str, Any]
+    timings: Mapping[str, Any]
+    sent: float
+    first: float | None
+    last: float | None
+    first_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        count: int = self.usage["output_tokens"]
+        return count
+
+    @property
+    def prompt_tokens(self) -> int:
+        count: int = self.usage["input_tokens"]
+        return count
+
+    @property
+    def cached_tokens(self) -> int:
+        count: int = self.usage["input_tokens_details"]["cached_tokens"]
+        return count
+
+    @property
+    def ttft_ms(self) -> float | None:
+        return None if self.first is None else (self.first - self.sent) * 1e3
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Milliseconds per token that came behind the first delta; None where none did."""
+        behind = self.tokens - self.first_tokens
+        if self.first is None or self.last is None or behind < 1:
+            return None
+        return (self.last - self.first) * 1e3 / behind
+
+
+class Client:
+    """One connection. One answer at a time."""
+
+    def __init__(self, session: aiohttp.ClientSession, ws: aiohttp.ClientWebSocketResponse) -> None:
+        self._session = session
+        self._ws = ws
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        max_tokens: int,
+        speculation: Mapping[str, Any] | None = None,
+        previous: str | None = None,
+        provenance: bool = False,
+    ) -> WireAnswer:
+        """The whole answer. Raises `GatewayError`."""
+        request: dict[str, Any] = {"input": text, "max_output_tokens": max_tokens}
+        if speculation is not None:
+            request["speculation"] = dict(speculation)
+        if previous is not None:
+            request["previous_response_id"] = previous
+        if provenance:
+            request["include"] = ["speculation"]
+        sent = time.perf_counter()
+        await self.send(request)
+        return await self._collect(sent)
+
+    async def send(self, request: Mapping[str, Any]) -> None:
+        message = orjson.dumps({"type": "response.create", **request})
+        await self._ws.send_str(message.decode())
+
+    async def event(self) -> dict[str, Any]:
+        """The next event. Raises `GatewayError` for an error, a closed socket and silence."""
+        try:
+            async with asyncio.timeout(_EVENT_SECONDS):
+                message = await self._ws.receive()
+        except TimeoutError:
+            raise GatewayError(f"no event for {_EVENT_SECONDS:.0f} s") from None
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise GatewayError(f"the socket was closed ({message.type.name}, {message.data})")
+        event: dict[str, Any] = orjson.loads(message.data)
+        if event["type"] == "error":
+            raise GatewayError(f"{event['error']['code']}: {event['error']['message']}")
+        return event
+
+    async def kill(self) -> None:
+        """Vanish: the socket is reset without a word, as when a process dies."""
+        transport: Any = self._ws.get_extra_info("socket")
+        if transport is not None:
+            transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self._session.close()
+
+    async def _collect(self, sent: float) -> WireAnswer:
+        parts: list[str] = []
+        ids: list[int] = []
+        first: float | None = None
+        last: float | None = None
+        first_tokens = 1
+        while True:
+            event = await self.event()
+            now = time.perf_counter()
+            if event["type"] == "response.output_text.delta":
+                parts.append(event["delta"])
+                told = event.get("speculation")
+                if told is not None and not told["ids"]:
+                    continue  # the rest of a text, no token
+                ids += told["ids"] if told is not None else ()
+                if first is None:
+                    first, first_tokens = now, len(told["ids"]) if told is not None else 1
+                last = now
+            elif event["type"] in _LAST_EVENTS:
+                break
+        response = event["response"]
+        if response["status"] == "failed":
+            raise GatewayError(f"{response['error']['code']}: {response['error']['message']}")
+        return WireAnswer(
+            id=response["id"],
+            text="".join(parts),
+            ids=tuple(ids),
+            usage=response["usage"],
+            timings=response["timings"],
+            sent=sent,
+            first=first,
+            last=last,
+            first_tokens=first_tokens,
+        )
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Client]:
+    session = aiohttp.ClientSession()
+    try:
+        ws = await session.ws_connect(f"{url}/v1/responses", compress=0, max_msg_size=1 << 24)
+        try:
+            yield Client(session, ws)
+        finally:
+            if not session.closed:
+                await ws.close()
+    finally:
+        await session.close()

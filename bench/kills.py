@@ -1,0 +1,173 @@
+"""Clients killed in mid-stream: their slots are free within a round, memory is as before.
+
+Every wave fills all slots, waits until each answer streams, resets the sockets all at once and
+asks as many probes: how long they queue for a slot says when it was freed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any
+
+from bench.client import Client, GatewayError, WireAnswer, connected
+from bench.gateway_process import running_gateway
+from bench.machine import resident_bytes
+from bench.report import Findings, Promise, Table, milliseconds, none_of
+from bench.setup import Setup, progress
+from models.errors import UserError
+
+SLOTS = 4
+GROWTH_BYTES = 20 << 20
+"""Growth of resident memory between the kills of the warm-up and the last one."""
+
+ROUND_SLACK_MS = 10.0
+"""What the loopback and the event loop may add to a round."""
+
+_DELTAS = 3
+_SETTLE_SECONDS = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kills", type=int, default=200, metavar="N")
+    parser.add_argument("--warm-up", type=int, default=20, metavar="N")
+
+
+def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
+    kills = min(40, parsed.kills) if setup.quick else parsed.kills
+    if min(kills, parsed.warm_up) < 1:
+        raise UserError("--kills and --warm-up must be at least 1.", code="usage")
+    outcome = asyncio.run(_measure(setup, kills, parsed.warm_up))
+    return _findings(outcome, {"kills": kills, "warm_up": parsed.warm_up, "slots": SLOTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`queue_ms` of the probes behind each wave; `round_ms` of a full run of all slots."""
+
+    kills: int
+    round_ms: float
+    queue_ms: Sequence[float]
+    refused: int
+    before_bytes: int
+    after_bytes: int
+
+
+async def _measure(setup: Setup, kills: int, warm_up: int) -> Outcome:
+    async with (
+        running_gateway(setup, slots=SLOTS) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        url, pid = gateway.url, gateway.pid
+        probes = [await stack.enter_async_context(connected(url)) for _ in range(SLOTS)]
+        texts = [question.turns[0] for question in setup.questions]
+        round_ms = await _round_ms(probes)
+        await _waves(url, probes, texts, warm_up)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        before = resident_bytes(pid)
+        killed, waits, refused = await _waves(url, probes, texts, kills)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        return Outcome(killed, round_ms, waits, refused, before, resident_bytes(pid))
+
+
+async def _round_ms(probes: Sequence[Client]) -> float:
+    """A round of all slots: the slowest median of time per token while all of them decode."""
+    answers = await _together(probes, "Tell me a long story about a ship.", 48)
+    rounds: list[float] = [
+        answer.timings["verify_ms"] / answer.timings["rounds"]
+        for answer in answers
+        if isinstance(answer, WireAnswer) and answer.timings["rounds"]
+    ]
+    if not rounds:
+        raise UserError("the model answers nothing; there is no round to time.", code="usage")
+    return max(rounds)
+
+
+async def _waves(
+    url: str, probes: Sequence[Client], texts: Sequence[str], kills: int
+) -> tuple[int, list[float], int]:
+    """Clients killed, milliseconds that probes queued, and probes that were refused."""
+    killed, refused = 0, 0
+    waits: list[float] = []
+    while killed < kills:
+        size = min(SLOTS, kills - killed)
+        async with asyncio.TaskGroup() as wave:
+            streams = [
+                wave.create_task(_stream(url, texts[(killed + index) % len(texts)]))
+                for index in range(size)
+            ]
+        await asyncio.gather(*(task.result().kill() for task in streams))
+        killed += size
+        for answer in await _together(probes, "Say hello.", 2):
+            if isinstance(answer, WireAnswer):
+                waits.append(answer.timings["queue_ms"])
+            else:
+                refused += 1
+        progress(f"kills: {killed} of {kills}")
+    return killed, waits, refused
+
+
+async def _stream(url: str, text: str) -> Client:
+    """A client whose answer is streaming; short answers are asked for again."""
+    manager = connected(url)
+    client = await manager.__aenter__()
+    deltas = 0
+    request: dict[str, Any] = {"input": text, "max_output_tokens": 512}
+    await client.send(request)
+    while deltas < _DELTAS:
+        event = await client.event()
+        if event["type"] == "response.output_text.delta":
+            deltas += 1
+        elif event["type"] in ("response.completed", "response.incomplete"):
+            deltas = 0
+            await client.send({**request, "input": "Tell me a very long story."})
+    return client
+
+
+async def _together(
+    probes: Sequence[Client], text: str, max_tokens: int
+) -> list[WireAnswer | BaseException]:
+    asked = (
+        probe.ask(text, max_tokens=max_tokens, speculation={"policy": "off"}) for probe in probes
+    )
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, GatewayError):
+            raise answer
+    return answers
+
+
+def _findings(outcome: Outcome, described: dict[str, object]) -> Findings:
+    waits = list(outcome.queue_ms)
+    high = quantiles(waits, n=20, method="inclusive")[-1] if len(waits) > 1 else None
+    growth = outcome.after_bytes - outcome.before_bytes
+    mebibytes = (outcome.before_bytes / (1 << 20), outcome.after_bytes / (1 << 20))
+    rows = [
+        ("clients killed", str(outcome.kills)),
+        ("a round of all slots, ms", milliseconds(outcome.round_ms)),
+        ("probes queued, median ms", milliseconds(median(waits)) if waits else "-"),
+        ("probes queued, 95 of 100 within, ms", milliseconds(high)),
+        ("probes queued, longest ms", milliseconds(max(waits)) if waits else "-"),
+        ("probes refused", str(outcome.refused)),
+        ("memory before, MiB", f"{mebibytes[0]:.1f}"),
+        ("memory after, MiB", f"{mebibytes[1]:.1f}"),
+    ]
+    bound = round(outcome.round_ms + ROUND_SLACK_MS, 1)
+    promises = [
+        Promise("wait for a slot, 95 of 100", high, "<=", bound, "ms", "a round and 10 ms"),
+        none_of("probes refused", outcome.refused),
+        Promise("growth of memory", growth / (1 << 20), "<=", GROWTH_BYTES / (1 << 20), "MiB"),
+    ]
+    figures = {
+        "kills": outcome.kills,
+        "round_ms": outcome.round_ms,
+        "queue_ms": waits,
+        "refused": outcome.refused,
+        "memory_before": outcome.before_bytes,
+        "memory_after": outcome.after_bytes,
+    }
+    return Findings(described, figures, promises, [Table("Kills", ("", ""), rows)])

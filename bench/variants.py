@@ -1,0 +1,77 @@
+"""The settings that must not change an answer, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.engine.requests import GenerationRequest, Policy, Speculation
+
+MOST_CHUNKS = 128
+"""A prompt is cut into at most this many chunks: wider ones where it is long, to save hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of generating an answer.
+
+    `length` is the draft length of policy `fixed`. `chunk` is the prefill width (None: the whole
+    prompt at once). `reuse` lets the request start from K/V that another request left.
+    """
+
+    name: str
+    policy: Policy
+    length: int | None = None
+    chunk: int | None = None
+    reuse: bool = False
+
+    def request(self, prompt: tuple[int, ...], max_tokens: int) -> GenerationRequest:
+        drafter = "off" if self.policy == "off" else "ngram"
+        chunk = len(prompt) if self.chunk is None else self.chunk
+        return GenerationRequest(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            speculation=Speculation(drafter, self.policy, self.length),
+            prefill_chunk=max(2, chunk, -(-len(prompt) // MOST_CHUNKS)),
+            reuse_prefix=self.reuse,
+        )
+
+
+REFERENCE = Variant("off, whole, cold", "off")
+WARM = Variant("auto, warm", "auto", reuse=True)
+CONTINUED = Variant("auto, next turn on its own K/V", "auto", reuse=True)
+BUSY = Variant("length 8, whole, cold, beside a copy", "fixed", 8)
+COPIED = Variant("auto, prefix copied from a running slot", "auto", reuse=True)
+
+MIXED = (
+    Variant("length 1, warm", "fixed", 1, reuse=True),
+    Variant("length 2, chunks of 2", "fixed", 2, chunk=2),
+    Variant("length 3, chunks of 7", "fixed", 3, chunk=7),
+    Variant("length 4, chunks of 64", "fixed", 4, chunk=64),
+    Variant("length 5, warm", "fixed", 5, reuse=True),
+    Variant("length 6, chunks of 7", "fixed", 6, chunk=7),
+    Variant("length 7, chunks of 64", "fixed", 7, chunk=64),
+    Variant("length 8, whole", "fixed", 8),
+    Variant("auto, warm, chunks of 7", "auto", chunk=7, reuse=True),
+    Variant("auto, whole", "auto"),
+    Variant("auto, chunks of 2", "auto", chunk=2),
+    Variant("off, chunks of 64", "off", chunk=64),
+)
+"""Run four at a time, of different prompts. One in four reuses a prefix: in any four there is
+one, and it is opened first, before the others take the slots that hold it."""
+
+CONCURRENCY = 4
+
+
+def packs(prompts: int, variants: Sequence[Variant] = MIXED) -> list[list[tuple[int, Variant]]]:
+    """Every prompt with every variant once, in packs of (prompt index, variant) to run at once.
+
+    Neighbours differ in prompt (where there is more than one) and in variant.
+    """
+    order = [
+        (prompt, variants[(turn + prompt) % len(variants)])
+        for turn in range(len(variants))
+        for prompt in range(prompts)
+    ]
+    groups = [order[start : start + CONCURRENCY] for start in range(0, len(order), CONCURRENCY)]
+    return [sorted(group, key=lambda item: not item[1].reuse) for group in groups]
