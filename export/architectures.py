@@ -47,6 +47,7 @@ _RECURRENT = frozenset(
         "zamba2",
     }
 )
+_ROTARY_MULTIPLE = 16
 _ACTIVATIONS = ("silu", "swish", "gelu_pytorch_tanh")
 
 
@@ -74,10 +75,20 @@ def check_config(config: Any, checkpoint: str) -> None:
     activation = getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", None)
     if activation not in _ACTIVATIONS:
         raise _variant(checkpoint, f"activation {activation!r}")
+    rotary = _rotary_width(config)
+    if rotary % _ROTARY_MULTIPLE:
+        raise _variant(
+            checkpoint, f"rotary embedding of {rotary} dimensions (not {_ROTARY_MULTIPLE}n)"
+        )
     if getattr(config, "quantization_config", None):
         raise _variant(checkpoint, "weights that are already quantised")
     if getattr(config, "use_bidirectional_attention", False):
         raise _variant(checkpoint, "bidirectional attention")
+
+
+def _rotary_width(config: Any) -> int:
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(head_dim * getattr(config, "partial_rotary_factor", 1.0))
 
 
 def max_context(config: Any) -> int:

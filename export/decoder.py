@@ -124,7 +124,7 @@ class DecoderPatcher(ModelPatcher):  # type: ignore[misc]
         model.set_attn_implementation(ATTENTION)
         self._undo.append(lambda: model.set_attn_implementation(before))
         self._replace(importlib.import_module(type(model).__module__))
-        hook = model.base_model.register_forward_hook(self.trace.keep_hidden)
+        hook = model.get_decoder().register_forward_hook(self.trace.keep_hidden)
         self._undo.append(hook.remove)
 
     def __exit__(self, *exception: Any) -> None:

@@ -11,6 +11,7 @@ from export.passes.linears import merge_linears, slices_to_splits
 from export.passes.names import name_parts
 from export.passes.norms import fuse_residual_norms, lower_norms
 from export.passes.views import fix_shapes, simplify_views
+from export.passes.widths import fold_widths
 
 OPSET = 21
 IR_VERSION = 10
@@ -22,6 +23,7 @@ def canonicalise(model: onnx.ModelProto) -> onnx.ModelProto:
     lift_constants(graph)
     drop_identities(graph)
     lower_norms(graph)
+    fold_widths(graph)
     fix_shapes(graph)
     simplify_views(graph)
     slices_to_splits(graph)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto
 
-from export.graph import Graph, attribute
+from export.graph import Graph
+from export.passes.widths import width_of
 
 _COPY = 0
 
@@ -104,41 +105,9 @@ def _drop_identity(graph: Graph, node: NodeProto) -> None:
     shape = graph.constant(node.input[1])
     if graph.is_output(node.output[0]) or shape is None or not _keeps_tokens(graph, node):
         return
-    width = _width(graph, node.input[0])
+    width = width_of(graph, node.input[0])
     if len(shape) == 3 and width is not None and int(shape[2]) in (-1, width):
         graph.replace_uses(node.output[0], node.input[0])
-
-
-def _width(graph: Graph, name: str) -> int | None:
-    """The last dimension of a [1, tokens, width] activation, where it is plain to see."""
-    node = graph.producer(name)
-    if node is None:
-        return None
-    if node.op_type == "MatMul" and node.input[1] in graph.initializers:
-        return int(graph.initializers[node.input[1]].dims[1])
-    if node.op_type == "Add":
-        return next((w for w in (_width(graph, i) for i in node.input) if w is not None), None)
-    if node.op_type in ("Slice", "Split"):
-        return _part_width(graph, node, name)
-    if node.op_type == "GroupQueryAttention":
-        past = next(i for i in graph.model.graph.input if i.name == node.input[3])
-        head_dim = past.type.tensor_type.shape.dim[3].dim_value
-        return int(attribute(node, "num_heads", 0)) * int(head_dim)
-    return None
-
-
-def _part_width(graph: Graph, node: NodeProto, name: str) -> int | None:
-    whole = _width(graph, node.input[0])
-    if whole is None:
-        return None
-    if node.op_type == "Split":
-        sizes = graph.constant(node.input[1]) if len(node.input) > 1 else None
-        position = list(node.output).index(name)
-        return whole // len(node.output) if sizes is None else int(sizes[position])
-    begin, end = graph.constant(node.input[1]), graph.constant(node.input[2])
-    if begin is None or end is None:
-        return None
-    return min(int(end[0]), whole) - int(begin[0])
 
 
 def _order(transpose: NodeProto) -> list[int]:

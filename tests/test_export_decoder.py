@@ -1,0 +1,130 @@
+"""Every supported architecture, traced and canonical, against torch: whole, chunked, packed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from tests.checkpoints import ARCHITECTURES, VOCABULARY, make_checkpoint
+
+from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
+from export.decoder import TOP_K, trace_decoder
+from export.parity import check_rows, reference_logits, run_in_chunks
+from export.passes import canonicalise
+from export.rows import derive_rows
+from export.runner import GraphRunner, RowStep
+from export.sources import locate
+from export.writer import externalise, save_graph
+
+TOLERANCE = 1e-3
+CONTEXT = 128
+
+
+@dataclass(frozen=True)
+class Exported:
+    name: str
+    checkpoint: Checkpoint
+    graph: onnx.ModelProto
+    directory: Path
+
+    def runner(self, rows: int = 1) -> GraphRunner:
+        return GraphRunner(self.directory / f"r{rows}.onnx", capacity=CONTEXT)
+
+
+@pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    directory = tmp_path_factory.mktemp(request.param)
+    source = locate(str(make_checkpoint(directory / "checkpoint", request.param)))
+    checkpoint = load_checkpoint(source, inspect_source(source))
+    traced = trace_decoder(checkpoint.model, checkpoint.architecture, CONTEXT, directory)
+    graph = canonicalise(traced)
+    skeleton = externalise(graph, directory / "weights")
+    for rows in (1, 2, 4):
+        save_graph(derive_rows(skeleton, rows), directory / f"r{rows}.onnx")
+    return Exported(request.param, checkpoint, graph, directory)
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return [int(t) for t in np.random.default_rng(seed).integers(3, VOCABULARY, length)]
+
+
+def torch_outputs(exported: Exported, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    with torch.no_grad():
+        logits = exported.checkpoint.model(torch.tensor([ids])).logits
+        hidden = exported.checkpoint.model.get_decoder()(torch.tensor([ids])).last_hidden_state
+    return logits[0].numpy(), hidden[0].numpy()
+
+
+def test_whole_prompt_matches_torch(exported: Exported) -> None:
+    ids = prompt(60)
+    logits, hidden = torch_outputs(exported, ids)
+    found = exported.runner().run([RowStep(ids)])
+    assert np.abs(found["logits"] - logits).max() < TOLERANCE
+    assert (found["logits"].argmax(-1) == logits.argmax(-1)).all()
+    assert found["hidden"].shape == hidden.shape
+    assert np.abs(found["hidden"] - hidden).max() < TOLERANCE
+
+
+def test_chunks_with_cache_match_torch(exported: Exported) -> None:
+    ids = prompt(60, seed=1)
+    logits, _ = torch_outputs(exported, ids)
+    found = run_in_chunks(exported.runner(), ids)
+    assert np.abs(found - logits).max() < TOLERANCE
+    assert (found.argmax(-1) == logits.argmax(-1)).all()
+
+
+def test_head_outputs_follow_from_the_logits(exported: Exported) -> None:
+    found = exported.runner().run([RowStep(prompt(20, seed=2))], wanted=[3, 19])
+    logits = found["logits"].astype(np.float64)
+    assert logits.shape == (2, VOCABULARY)
+    assert found["top_ids"].shape == found["top_values"].shape == (2, TOP_K)
+    assert (found["top_values"] == -np.sort(-found["logits"], axis=-1)[:, :TOP_K]).all()
+    picked = np.take_along_axis(found["logits"], found["top_ids"], axis=-1)
+    assert (picked == found["top_values"]).all()
+    assert np.abs(found["logsumexp"] - np.log(np.exp(logits).sum(-1))).max() < 1e-5
+
+
+def test_no_logits_are_computed_when_none_are_wanted(exported: Exported) -> None:
+    found = exported.runner().run([RowStep(prompt(5))], wanted=[])
+    assert found["logits"].shape == (0, VOCABULARY)
+    assert found["top_ids"].shape == (0, TOP_K)
+    assert found["logsumexp"].shape == (0,)
+    assert found["hidden"].shape == (5, 64)
+
+
+def test_rows_equal_the_single_row_bit_for_bit(exported: Exported) -> None:
+    reference = reference_logits(exported.checkpoint.model, exported.checkpoint.encode, CONTEXT)
+    several = {rows: exported.directory / f"r{rows}.onnx" for rows in (2, 4)}
+    figures = check_rows(exported.directory / "r1.onnx", several, reference)
+    assert figures == {"rows_max_abs": 0.0}
+
+
+def test_no_shape_arithmetic_survives(exported: Exported) -> None:
+    kinds = Counter(node.op_type for node in exported.graph.graph.node)
+    assert not kinds.keys() & {"Shape", "Unsqueeze", "Concat", "Transpose", "Constant", "Identity"}
+    assert kinds["MatMul"] == 2 * 4 + 1
+    # The head: logits, hidden, log-sum-exp. Norms of q and k need one view before and one after.
+    per_head_norms = 2 * 2 if exported.name in ("qwen3", "gemma3") else 0
+    assert kinds["Reshape"] == 3 + 2 * per_head_norms
+    assert kinds["Gather"] == 2
+
+
+def test_names_are_the_interface_to_quantisation(exported: Exported) -> None:
+    names = {tensor.name for tensor in exported.graph.graph.initializer}
+    expected = {"embedding", "final_norm", "lm_head"}
+    for layer in range(2):
+        parts = ("qkv", "o", "gate_up", "down", "attention_norm", "mlp_norm")
+        expected |= {f"layers.{layer}.{part}" for part in parts}
+    assert expected <= names
+    for node in exported.graph.graph.node:
+        if node.op_type == "MatMul":
+            assert node.name == node.input[1]
+    attention = [n for n in exported.graph.graph.node if n.op_type == "GroupQueryAttention"]
+    assert [node.name for node in attention] == ["layers.0.attention.0", "layers.1.attention.0"]
+    packed = exported.name not in ("qwen3", "gemma3")
+    assert all((node.input[1] == "") == packed for node in attention)
