@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from fake_engine import BracketTemplate, CharacterTokenizer
 
 from gateway.engine.conversation import Message, build_prompt
 from models.errors import UserError
+from tests.fake_engine import BracketTemplate, CharacterTokenizer
 
 
 def ids(text: str) -> tuple[int, ...]:

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import openai
 import pytest
-from fake_engine import MODEL, FakeEngine
-from http_serving import ask, serving, socket_to
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from openai.types.responses.responses_server_event import ResponsesServerEvent
+
+from tests.fake_engine import MODEL, FakeEngine
+from tests.http_serving import ask, serving, socket_to
 
 KEYS = [
     "id",

@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import WSServerHandshakeError
-from fake_engine import MODEL, FakeEngine
-from http_serving import Served, ask, serving, socket_to
 
 from gateway.http.guard import is_loopback
+from tests.fake_engine import MODEL, FakeEngine
+from tests.http_serving import Served, ask, serving, socket_to
 
 
 async def get(served: Served, path: str, **options: Any) -> tuple[int, dict[str, Any]]:

@@ -8,8 +8,9 @@ import time
 import aiohttp
 import orjson
 from aiohttp import WSMsgType
-from fake_engine import FakeEngine
-from http_serving import answer_of, serving, socket_to, until
+
+from tests.fake_engine import FakeEngine
+from tests.http_serving import answer_of, serving, socket_to, until
 
 
 async def test_an_idle_socket_is_closed_1001() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from aiohttp import WSMsgType
-from fake_engine import FakeEngine
-from http_serving import answer_of, ask, is_last, serving, socket_to, until
 
 from gateway.http.responses.routes import MAX_MESSAGE
 from gateway.http.responses.websocket import MAX_LANES, MAX_PENDING
+from tests.fake_engine import FakeEngine
+from tests.http_serving import answer_of, ask, is_last, serving, socket_to, until
 
 LONG = "x" * 500
 

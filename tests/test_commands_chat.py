@@ -1,0 +1,217 @@
+"""`outpace chat` as a process: in pipes, and in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.commands.chat import summary
+from tests.fake_engine import FakeEngine
+from tests.http_serving import serving, until
+
+ROOT = Path(__file__).parent.parent
+
+
+async def piped(
+    lines: str, *arguments: str, environment: dict[str, str] | None = None
+) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "gateway", "chat", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+    )
+    async with asyncio.timeout(30):
+        out, error = await process.communicate(lines.encode())
+    return process.returncode, out.decode(), error.decode()
+
+
+async def test_a_line_is_a_turn_of_one_conversation() -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        status, out, notes = await piped(
+            "one\n\ntwo\n/reset\n/off\nthree\n/on\nfour\n/quit\nfive\n",
+            *("--url", served.url, "--instructions", "Be brief.", "--max-tokens", "9"),
+        )
+    assert (status, out) == (0, "yes\nyes\nyes\nyes\n")
+    assert [engine.prompt(index) for index in range(4)] == [
+        "<system>Be brief.</><user>one</><assistant>",
+        "<system>Be brief.</><user>one</><assistant>yes</><user>two</><assistant>",
+        "<system>Be brief.</><user>three</><assistant>",
+        "<system>Be brief.</><user>three</><assistant>yes</><user>four</><assistant>",
+    ]
+    policies = [request.speculation.policy for request in engine.requests]
+    assert policies == ["auto", "auto", "off", "auto"]
+    assert [request.max_tokens for request in engine.requests] == [9] * 4
+    assert notes.count("tau 0.75 | TPOT 1.5 ms | first token 3 ms | 3 tokens") == 4
+
+
+async def test_a_refused_turn_is_an_error_of_the_script_and_the_next_goes_on() -> None:
+    async with serving(FakeEngine("yes")) as served:
+        status, out, notes = await piped("refuse me\nhello\n", "--url", f"{served.base}/")
+    assert (status, out) == (1, "yes\n")
+    assert "error: the chat template refused the messages" in notes
+
+
+async def test_no_gateway_a_missing_key_and_a_wrong_address_are_one_line() -> None:
+    async with serving(FakeEngine("yes"), api_keys=("right",)) as served:
+        status, _, error = await piped("x\n", "--url", served.url)
+        assert status == 1
+        assert error.count("\n") == 1
+        assert "OUTPACE_API_KEY" in error
+        status, out, _ = await piped(
+            "x\n", "--url", served.url, environment={"OUTPACE_API_KEY": "right"}
+        )
+        assert (status, out) == (0, "yes\n")
+        away = served.url
+    status, _, error = await piped("x\n", "--url", away)
+    assert status == 1
+    assert error.count("\n") == 1
+    assert f"no gateway answers at {away}" in error
+    assert "outpace serve" in error
+    status, _, error = await piped("x\n", "--url", "not an address")
+    assert (status, error.count("\n")) == (1, 1)
+
+
+async def test_a_gateway_that_goes_away_ends_the_chat() -> None:
+    engine = FakeEngine("x" * 500, pace=0.02)
+    async with serving(engine, drain_seconds=0) as served:
+        chat = asyncio.create_task(piped("one\ntwo\n", "--url", served.url))
+        await until(lambda: engine.running == 1, 20)
+        await served.runner.cleanup()
+        status, _, error = await chat
+    assert status == 1
+    assert "the gateway closed the connection" in error
+
+
+@dataclass(slots=True)
+class Terminal:
+    """A chat in a pseudo-terminal; `seen` is all that it has shown."""
+
+    process: asyncio.subprocess.Process
+    handle: int
+    seen: str = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.handle, text.encode())
+
+    async def shows(self, text: str, times: int = 1) -> None:
+        await until(lambda: self.seen.count(text) >= times, 20)
+
+
+@asynccontextmanager
+async def terminal(*arguments: str) -> AsyncIterator[Terminal]:
+    handle, inner = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "gateway", "chat", *arguments),
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "dumb"},
+        start_new_session=True,
+        preexec_fn=lambda: _control(inner),
+    )
+    os.close(inner)
+    shown = Terminal(process, handle)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        try:
+            shown.seen += os.read(handle, 4096).decode(errors="replace")
+        except OSError:
+            loop.remove_reader(handle)
+
+    loop.add_reader(handle, read)
+    try:
+        yield shown
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def _control(handle: int) -> None:
+    """Make the terminal the controlling one, so that its Ctrl-C is a signal."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(handle, termios.TIOCSCTTY, 0)
+
+
+async def test_ctrl_c_cancels_the_answer_and_not_the_program() -> None:
+    engine = FakeEngine("ab" * 400, pace=0.01)
+    async with serving(engine) as served, terminal("--url", served.url) as shown:
+        await shown.shows("> ")
+        shown.type("one\n")
+        await shown.shows("abab")
+        shown.type("\x03")
+        await shown.shows("cancelled")
+        await until(lambda: engine.running == 0)
+        engine.answer = "done"
+        await shown.shows("> ", 2)
+        shown.type("\x03")
+        await shown.shows("/quit leaves", 2)
+        shown.type("two\n")
+        await shown.shows("done")
+        await shown.shows("tau 1.00")
+        shown.type("\x04")
+        await asyncio.wait_for(shown.process.wait(), 10)
+        assert shown.process.returncode == 0
+    assert "<user>one</><assistant>ab" in engine.prompt()
+    assert engine.prompt().endswith("</><user>two</><assistant>")
+
+
+async def test_what_a_model_says_cannot_move_the_cursor() -> None:
+    engine = FakeEngine(["safe", "\x1b[2J\x07", "\ttext\r"])
+    async with serving(engine) as served, terminal("--url", served.url) as shown:
+        await shown.shows("> ")
+        shown.type("one\n")
+        await shown.shows("tau")
+        shown.type("/quit\n")
+        await asyncio.wait_for(shown.process.wait(), 10)
+    assert "safe[2J\ttext\r\n" in shown.seen
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ({"status": "failed"}, "tau - | TPOT - ms"),
+        ({"status": "cancelled", "timings": {"tau": 2.346, "tpot_ms": None}}, "tau 2.35 | TPOT -"),
+        ({"status": "cancelled", "timings": {}}, "| cancelled"),
+    ],
+)
+def test_a_missing_figure_is_a_dash(response: dict[str, Any], expected: str) -> None:
+    assert expected in summary(response)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("outpace ")
+
+
+def test_wrong_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["fly"], ["serve", "--prot", "1"]):
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        assert left.value.code == 2
+    assert "--prot" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""`outpace serve` as a process, and what it refuses before it loads anything."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType
+
+from gateway.__main__ import main
+from gateway.commands.serve import bind
+from gateway.settings import Settings
+from models.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(slots=True)
+class Process:
+    process: asyncio.subprocess.Process
+    url: str = ""
+    lines: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def served(*arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "gateway", "serve", "--port", "0", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=ROOT,
+    )
+    running = Process(process)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(90):
+            while not running.url:
+                line = (await process.stdout.readline()).decode().strip()
+                assert line, f"serve ended: {running.lines}"
+                running.lines.append(line)
+                if "ready on " in line:
+                    running.url = line.partition("ready on ")[2]
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_it_says_what_it_loaded_serves_and_stops_on_sigterm(tiny_package: Path) -> None:
+    async with (
+        served("--package", str(tiny_package), "--slots", "2") as running,
+        aiohttp.ClientSession() as session,
+    ):
+        said = "\n".join(running.lines)
+        for part in ("checking", "tiny", "fp32", "2 slots", "memory", "exact", "cpu"):
+            assert part in said
+        async with session.get(running.url.removesuffix("/v1") + "/ready") as response:
+            assert response.status == 200
+        async with session.ws_connect(f"{running.url}/responses") as connection:
+            await connection.send_json(
+                {"type": "response.create", "input": "hello", "max_output_tokens": 5}
+            )
+            kinds = [(await connection.receive_json(timeout=20))["type"] for _ in range(3)]
+            assert kinds[0] == "response.created"
+            running.process.send_signal(signal.SIGTERM)
+            while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+                kinds.append(message.json()["type"])
+            assert kinds[-1] in ("response.completed", "response.incomplete")
+            assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
+        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+
+
+async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:
+    async with served("--package", str(tiny_package)) as running:
+        running.process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["serve", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("outpace serve: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"port {port} is in use" in refused(capsys, "--port", str(port))
+
+
+def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    error = refused(capsys, "--port", "0", "--package", str(tmp_path))
+    assert str(tmp_path) in error
+    assert "package.json" in error
+
+
+def test_an_open_address_needs_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    error = refused(capsys, "--host", "0.0.0.0", "--port", "0")
+    assert "OUTPACE_API_KEYS" in error
+    assert "--insecure" in error
+    # With the flag the next obstacle is the package.
+    arguments = ("--host", "0.0.0.0", "--port", "0", "--package", str(tmp_path), "--insecure")
+    assert "package.json" in refused(capsys, *arguments)
+
+
+def test_keys_from_the_environment_open_the_address(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTPACE_API_KEYS", "secret")
+    arguments = ("--host", "0.0.0.0", "--port", "0", "--package", str(tmp_path))
+    assert "package.json" in refused(capsys, *arguments)
+
+
+def test_a_missing_onnxruntime_names_the_extras(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    error = refused(capsys, "--port", "0")
+    assert "outpace[cpu]" in error
+    assert "outpace[gpu]" in error
+
+
+def test_a_device_that_is_not_there_is_no_silent_fallback(
+    capsys: pytest.CaptureFixture[str], tiny_package: Path
+) -> None:
+    error = refused(capsys, "--port", "0", "--package", str(tiny_package), "--device", "cuda")
+    assert "cuda" in error
+
+
+def test_other_addresses_that_cannot_be_had() -> None:
+    with pytest.raises(UserError, match=r"cannot listen on no\.such\.host\.invalid:0"):
+        bind(Settings(host="no.such.host.invalid", port=0))
+    with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1:0"):
+        bind(Settings(host="192.0.2.1", port=0))
+
+
+def test_an_unknown_variable_stops_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTPACE_PROT", "1")
+    assert "OUTPACE_PORT" in refused(capsys)
