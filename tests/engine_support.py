@@ -106,7 +106,9 @@ def build_engine(package: Package, **options: int) -> TestEngine:
 
 
 @asynccontextmanager
-async def running(path: Path, rows: Sequence[int] = (), **options: int) -> AsyncIterator[TestEngine]:
+async def running(
+    path: Path, rows: Sequence[int] = (), **options: int
+) -> AsyncIterator[TestEngine]:
     """An engine on the package at `path`, with only the graphs for `rows` where given."""
     package = load_package(path)
     engine = build_engine(with_rows(package, rows) if rows else package, **options)
@@ -184,9 +186,7 @@ class Reference:
 
 def kv_bytes(slot: Slot, length: int) -> list[bytes]:
     """Every K/V buffer's bytes for the first `length` tokens."""
-    return [
-        buffer.numpy()[:, :, :length].tobytes() for pair in slot.buffers for buffer in pair
-    ]
+    return [buffer.numpy()[:, :, :length].tobytes() for pair in slot.buffers for buffer in pair]
 
 
 class ScriptedDrafter:

@@ -76,7 +76,8 @@ def test_available_memory_is_read_from_the_system(
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 MiB"), (3 << 20, "3 MiB"), (1 << 30, "1.0 GiB"), (7 << 29, "3.5 GiB")]
+    ("count", "text"),
+    [(0, "0 MiB"), (3 << 20, "3 MiB"), (1 << 30, "1.0 GiB"), (7 << 29, "3.5 GiB")],
 )
 def test_bytes_are_written_for_people(count: int, text: str) -> None:
     assert format_bytes(count) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
@@ -130,5 +131,5 @@ def test_integer_dot_products_are_told_by_the_processors_flags(
 
 
 def test_processors_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(providers.os, "sched_getaffinity", lambda _: {1, 3, 5})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5})
     assert processor_count() == 3

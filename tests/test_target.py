@@ -1,0 +1,212 @@
+"""The target: packed rows, padded lone tokens, rollback by length; all of it to the bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.package import Package, load_package
+from models.providers import select_provider
+from models.session import Binding
+from models.slots import Slot
+from models.target import LEAST_WIDTH, Row, RowResult, Target
+from tests.engine_support import kv_bytes, make_prompt
+
+CONTEXT = 64
+PROMPT = make_prompt(40)
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package: Path) -> Package:
+    return load_package(tiny_package)
+
+
+@pytest.fixture(scope="module")
+def target(package: Package) -> Target:
+    return Target(package, select_provider("cpu", "cpu"))
+
+
+@pytest.fixture
+def slots(target: Target) -> list[Slot]:
+    return target.make_slots(4, CONTEXT)
+
+
+def whole(target: Target, tokens: Sequence[int]) -> tuple[RowResult, list[bytes]]:
+    """Every token's result, and the K/V, of one run of all of them."""
+    (slot,) = target.make_slots(1, CONTEXT)
+    (result,) = target.run([Row(slot, tuple(tokens), logits=len(tokens))])
+    return result, kv_bytes(slot, len(tokens))
+
+
+def bits(result: RowResult, start: int = 0, end: int | None = None) -> tuple[bytes, bytes, bytes]:
+    part = slice(start, end)
+    return (
+        result.top_values[part].tobytes(),
+        result.top_ids[part].tobytes(),
+        result.logsumexp[part].tobytes(),
+    )
+
+
+def prefill(target: Target, slot: Slot, tokens: Sequence[int]) -> None:
+    target.run([Row(slot, tuple(tokens), logits=0)])
+    slot.commit(tokens)
+
+
+def test_results_are_the_largest_logits_in_falling_order(target: Target, package: Package) -> None:
+    result, _ = whole(target, PROMPT)
+    assert result.top_values.shape == (len(PROMPT), package.manifest.target.top_k)
+    assert (np.diff(result.top_values, axis=1) <= 0).all()
+    assert result.greedy == result.top_ids[:, 0].tolist()
+    for ids in result.top_ids:
+        assert len(set(ids.tolist())) == len(ids)
+    known = np.exp(result.top_values - result.logsumexp[:, None]).sum(axis=1)
+    assert (known > 0.1).all()
+    assert (known < 1 + 1e-5).all()
+
+
+@pytest.mark.parametrize("widths", [(1,), (2,), (3, 1), (7, 1, 16, 3), (39, 1), (1, 39)])
+def test_chunks_give_the_bits_of_the_whole(
+    target: Target, slots: list[Slot], widths: tuple[int, ...]
+) -> None:
+    expected, kv = whole(target, PROMPT)
+    slot, turn = slots[0], itertools.cycle(widths)
+    while slot.length < len(PROMPT):
+        begin = slot.length
+        chunk = PROMPT[begin : begin + next(turn)]
+        (result,) = target.run([Row(slot, chunk, logits=len(chunk))])
+        slot.commit(chunk)
+        assert bits(result) == bits(expected, begin, slot.length)
+    assert kv_bytes(slot, len(PROMPT)) == kv
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_packed_rows_give_the_bits_of_rows_alone(
+    target: Target, slots: list[Slot], rows: int
+) -> None:
+    """Three rows run in the graph for four, beside the spare slot."""
+    prompts = [make_prompt(30, seed) for seed in range(rows)]
+    expected = [whole(target, prompt) for prompt in prompts]
+    for index, (slot, prompt) in enumerate(zip(slots, prompts, strict=False)):
+        prefill(target, slot, prompt[: 5 + index])
+    for widths in ((1, 1, 1, 1), (1, 5, 2, 1), (4, 1, 1, 3)):
+        packed = [
+            Row(slot, prompt[slot.length : slot.length + width], logits=width)
+            for slot, prompt, width in zip(slots, prompts, widths, strict=False)
+        ]
+        for row, result, (alone, _) in zip(packed, target.run(packed), expected, strict=True):
+            begin = row.slot.length
+            row.slot.commit(row.tokens)
+            assert bits(result) == bits(alone, begin, row.slot.length)
+    for slot, prompt, (_, kv) in zip(slots, prompts, expected, strict=False):
+        count = slot.length
+        assert kv_bytes(slot, count) == whole(target, prompt[:count])[1]
+        assert len(kv) == len(kv_bytes(slot, count))
+
+
+def test_rows_may_come_in_any_order(target: Target, slots: list[Slot]) -> None:
+    prompts = [make_prompt(6 + seed, seed) for seed in range(3)]
+    expected = [bits(whole(target, prompt)[0]) for prompt in prompts]
+    for order in itertools.permutations(range(3)):
+        rows = [Row(slots[index], prompts[index], len(prompts[index])) for index in order]
+        results = target.run(rows)
+        assert [bits(result) for result in results] == [expected[index] for index in order]
+
+
+def test_each_row_gets_the_logits_it_wants(target: Target, slots: list[Slot]) -> None:
+    rows = [Row(slots[0], PROMPT[:5], 0), Row(slots[1], PROMPT[:4], 1), Row(slots[2], PROMPT, 3)]
+    none, one, three = target.run(rows)
+    expected, _ = whole(target, PROMPT)
+    assert none.greedy == []
+    assert bits(one) == bits(expected, 3, 4)
+    assert bits(three) == bits(expected, len(PROMPT) - 3)
+
+
+def test_no_run_and_no_row_is_narrower_than_two(
+    target: Target, slots: list[Slot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: dict[str, int] = {}
+    real = Binding.feed
+
+    def feed(self: Binding, name: str, values: NDArray[np.int64]) -> None:
+        if name.split(".")[0] in ("input_ids", "row_index", "position_ids"):
+            fed[name] = min(values.size, fed.get(name, values.size))
+        elif name == "logits_index":
+            assert values.size != 1, "the LM head changes its kernel too"
+        real(self, name, values)
+
+    monkeypatch.setattr(Binding, "feed", feed)
+    for rows in range(1, 5):
+        target.run([Row(slot, (7,), logits=1) for slot in slots[:rows]])
+    assert fed["input_ids"] == LEAST_WIDTH
+    assert {name for name in fed if "." in name} >= {"row_index.3", "position_ids.3"}
+    assert set(fed.values()) == {LEAST_WIDTH}
+
+
+def test_rejected_tokens_leave_no_trace(target: Target, slots: list[Slot]) -> None:
+    slot = slots[0]
+    prefill(target, slot, PROMPT[:20])
+    target.run([Row(slot, (PROMPT[20], 3, 1, 4, 1, 5, 9), logits=7)])
+    slot.commit(PROMPT[20:21])  # the rest is rejected
+    (result,) = target.run([Row(slot, PROMPT[21:], logits=len(PROMPT) - 21)])
+    slot.commit(PROMPT[21:])
+    expected, kv = whole(target, PROMPT)
+    assert bits(result) == bits(expected, 21)
+    assert kv_bytes(slot, len(PROMPT)) == kv
+
+
+def test_a_run_commits_nothing(target: Target, slots: list[Slot]) -> None:
+    prefill(target, slots[0], PROMPT[:10])
+    for _ in range(2):
+        (result,) = target.run([Row(slots[0], PROMPT[10:14], logits=4)])
+        assert slots[0].length == 10
+    assert bits(result) == bits(whole(target, PROMPT)[0], 10, 14)
+
+
+def test_a_row_runs_where_it_was_made_for(target: Target, slots: list[Slot]) -> None:
+    """Its request may be cancelled, and its slot another's, before it runs."""
+    slot = slots[0]
+    prefill(target, slot, PROMPT[:20])
+    row = Row(slot, PROMPT[20:24], logits=4)
+    kept = kv_bytes(slot, 20)
+    slot.truncate(5)
+    (result,) = target.run([row])
+    assert bits(result) == bits(whole(target, PROMPT)[0], 20, 24)
+    assert kv_bytes(slot, 20) == kept
+
+
+def test_a_slot_can_be_filled_to_its_last_token(target: Target, slots: list[Slot]) -> None:
+    tokens = make_prompt(CONTEXT)
+    prefill(target, slots[0], tokens[:-1])
+    (result,) = target.run([Row(slots[0], tokens[-1:], logits=1)])
+    slots[0].commit(tokens[-1:])
+    expected, kv = whole(target, tokens)
+    assert slots[0].room == 0
+    assert bits(result) == bits(expected, CONTEXT - 1)
+    assert kv_bytes(slots[0], CONTEXT) == kv
+
+
+def test_more_rows_than_the_largest_graph_are_our_own_mistake(
+    target: Target, slots: list[Slot]
+) -> None:
+    extra = target.make_slots(5, CONTEXT)
+    with pytest.raises(AssertionError, match="largest graph"):
+        target.run([Row(slot, (1, 2), 0) for slot in extra])
+    with pytest.raises(AssertionError, match="largest graph"):
+        target.run([])
+
+
+def test_bindings_are_bounded_and_made_again_when_needed(package: Package) -> None:
+    target = Target(package, select_provider("cpu", "cpu"))
+    slots = target.make_slots(8, 16)
+    chosen = [pair for size in (1, 2, 3) for pair in itertools.combinations(slots, size)]
+    assert len(chosen) > 64
+    expected = bits(whole(target, PROMPT[:3])[0])
+    for rows in (*chosen, chosen[0]):
+        for result in target.run([Row(slot, PROMPT[:3], logits=3) for slot in rows]):
+            assert bits(result) == expected
+    assert len(target._bindings) == 64
