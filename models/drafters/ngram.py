@@ -7,7 +7,7 @@ most recent.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,12 +78,11 @@ class NgramDrafter:
 
     def _append(self, tokens: Sequence[int]) -> None:
         known = self._tokens
-        for token in tokens:
-            if known:
-                self._behind_one.append(known[-1])
-            if len(known) > 1:
-                self._behind_two.append((known[-2], known[-1]))
-            known.append(token)
+        begin = len(known)
+        known.extend(tokens)
+        one, two = max(begin, 1), max(begin, 2)
+        self._behind_one.extend(known[one - 1 : -1])
+        self._behind_two.extend(zip(known[two - 2 : -2], known[two - 1 : -1], strict=True))
 
     def _find(self) -> tuple[int, int]:
         """Where the longest earlier match of the last tokens goes on, and its length."""
@@ -156,11 +155,12 @@ class _Positions:
         self._latest: dict[Hashable, int] = {}
         self._earlier = [-1] * width
 
-    def append(self, ngram: Hashable) -> None:
-        """The next position follows `ngram`."""
-        position = len(self._earlier)
-        self._earlier.append(self._latest.get(ngram, -1))
-        self._latest[ngram] = position
+    def extend(self, ngrams: Iterable[Hashable]) -> None:
+        """The next positions follow these n-grams, one each."""
+        latest, earlier = self._latest, self._earlier
+        for position, ngram in enumerate(ngrams, start=len(earlier)):
+            earlier.append(latest.get(ngram, -1))
+            latest[ngram] = position
 
     def latest(self, ngram: Hashable) -> int:
         """The most recent position behind `ngram`, -1 where there is none."""
