@@ -1,0 +1,364 @@
+"""One answer: rounds of propose, verify, commit; where it stops, and what it says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gateway.engine.requests import Speculation
+from models.draft import Draft
+from models.package import Package, load_package
+from models.target import Row, RowResult
+from models.tokenizer import Tokenizer
+from tests.engine_support import (
+    CONTEXT,
+    OFF,
+    Answered,
+    GatedTarget,
+    Reference,
+    ScriptedDrafter,
+    TestEngine,
+    ask,
+    build_engine,
+    kv_bytes,
+    make_prompt,
+    running,
+)
+
+PROMPT = make_prompt(30)
+EIGHT = Speculation(policy="fixed", length=8)
+BLOCK = 9
+"""Tokens of a round whose eight draft tokens are all accepted."""
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package: Path) -> Package:
+    return load_package(tiny_package)
+
+
+@pytest.fixture(scope="module")
+def reference(package: Package) -> Reference:
+    return Reference(package)
+
+
+@pytest.fixture(scope="module")
+def answer(reference: Reference) -> list[int]:
+    return reference.answer(PROMPT, 40)
+
+
+def scripted(package: Package, answer: Sequence[int], wrong: int = 0) -> ScriptedDrafter:
+    return ScriptedDrafter(answer, package.manifest.target.vocab_size, wrong)
+
+
+def fresh_token(answer: Sequence[int], least: int, most: int) -> int:
+    """An index in a range whose token does not occur before."""
+    return next(index for index in range(least, most) if answer[index] not in answer[:index])
+
+
+async def test_an_answer_is_right_whatever_was_drafted(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    """Always right, always wrong by one id, and wrong now and then."""
+    every_third = [token if index % 3 else token + 1 for index, token in enumerate(answer)]
+    drafters = [
+        scripted(package, answer),
+        scripted(package, answer, wrong=1),
+        scripted(package, every_third),
+    ]
+    async with running(tiny_package) as engine:
+        for drafter in drafters:
+            engine.drafter_of = lambda drafter=drafter: drafter
+            said = await ask(engine, PROMPT, max_tokens=40, speculation=EIGHT)
+            assert said.ids == answer
+            assert drafter.committed[:40] == answer
+
+
+async def test_a_drafter_that_is_always_right(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    async with running(tiny_package) as engine:
+        engine.drafter_of = lambda: scripted(package, answer)
+        said = await ask(engine, PROMPT, max_tokens=1 + 3 * BLOCK, speculation=EIGHT)
+    timings = said.finished.timings
+    assert (timings.rounds, timings.draft_n, timings.draft_n_accepted) == (3, 24, 24)
+    assert (timings.alpha, timings.tau) == (1.0, 9.0)
+    assert said.sources == ["target"] + (["scripted"] * 8 + ["target"]) * 3
+    assert [delta.round for delta in said.deltas] == sorted(delta.round for delta in said.deltas)
+    assert (timings.drafter, timings.policy, timings.lossless) == ("ngram", "fixed", True)
+
+
+async def test_a_drafter_that_is_always_wrong_costs_rounds_and_no_more(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    async with running(tiny_package) as engine:
+        engine.drafter_of = lambda: scripted(package, answer, wrong=1)
+        said = await ask(engine, PROMPT, max_tokens=12, speculation=EIGHT)
+    timings = said.finished.timings
+    assert said.ids == answer[:12]
+    assert said.sources == ["target"] * 12
+    assert (timings.rounds, timings.draft_n_accepted, timings.alpha) == (11, 0, 0.0)
+    assert timings.tau == 1.0
+    # The last rounds draft less: 10 tokens are left before the 11th round's.
+    assert timings.draft_n == 8 * 3 + sum(range(8))
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+async def test_rejected_tokens_leave_no_trace_in_the_slot(
+    tiny_package: Path, package: Package, answer: list[int], reference: Reference, wrong: int
+) -> None:
+    async with running(tiny_package, slots=1) as engine:
+        engine.drafter_of = lambda: scripted(package, answer, wrong)
+        await ask(engine, PROMPT, max_tokens=20, speculation=EIGHT)
+        (slot,) = engine.pool_slots
+        committed = slot.tokens.tolist()
+        assert committed == [*PROMPT, *answer][: len(committed)]
+        assert len(committed) >= len(PROMPT) + 19
+        assert kv_bytes(slot, len(committed)) == reference.kv(committed)
+
+
+async def test_the_answer_stops_at_the_first_end_of_sequence_inside_an_accepted_block(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    """transformers#47912, koboldcpp#1276: nothing behind it is streamed."""
+    stop = fresh_token(answer, 3, 8)
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset({answer[stop], *answer[stop + 1 : stop + 4]})
+        engine.drafter_of = lambda: scripted(package, answer)
+        said = await ask(engine, PROMPT, ignore_eos=False, max_tokens=40, speculation=EIGHT)
+        engine.eos_ids = frozenset({answer[stop]})
+        plain = await ask(engine, PROMPT, ignore_eos=False, max_tokens=40, speculation=OFF)
+        text = engine.tokenizer.decode(answer[:stop], skip_special_tokens=True)
+    first = min(answer.index(token) for token in {answer[stop], *answer[stop + 1 : stop + 4]})
+    assert said.ids == answer[:first]
+    assert said.finished.reason == "stop"
+    assert said.finished.usage.completion_tokens == len(said.ids)
+    assert len(said.sources) == len(said.ids)
+    assert (plain.ids, plain.text, plain.finished.reason) == (answer[:stop], text, "stop")
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("least", [1, 9])
+async def test_end_of_sequence_as_the_bonus_token(
+    tiny_package: Path, package: Package, answer: list[int], wrong: int, least: int
+) -> None:
+    stop = fresh_token(answer, least, 40)
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset({answer[stop]})
+        engine.drafter_of = lambda: scripted(package, answer, wrong)
+        speculation = Speculation(policy="fixed", length=max(1, stop - 1))
+        said = await ask(engine, PROMPT, ignore_eos=False, max_tokens=40, speculation=speculation)
+    assert (said.ids, said.finished.reason) == (answer[:stop], "stop")
+
+
+async def test_an_answer_that_begins_with_end_of_sequence_is_empty(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset({answer[0]})
+        said = await ask(engine, PROMPT, ignore_eos=False)
+        assert engine.status().free_slots == 4
+    assert (said.deltas, said.finished.reason) == ((), "stop")
+    assert said.finished.usage.completion_tokens == 0
+    assert said.finished.timings.ttft_ms is None
+
+
+async def test_end_of_sequence_can_be_ignored(tiny_package: Path, answer: list[int]) -> None:
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset(answer)
+        said = await ask(engine, PROMPT, ignore_eos=True, max_tokens=20)
+    assert (said.ids, said.finished.reason) == (answer[:20], "length")
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("most", [1, 2, 3, 8, 9, 10, 11, 18, 19, 20])
+async def test_the_limit_is_reached_exactly(
+    tiny_package: Path, package: Package, answer: list[int], most: int, wrong: int
+) -> None:
+    drafter = scripted(package, answer, wrong)
+    async with running(tiny_package, slots=1) as engine:
+        engine.drafter_of = lambda: drafter
+        said = await ask(engine, PROMPT, max_tokens=most, speculation=EIGHT)
+    assert (said.ids, said.finished.reason) == (answer[:most], "length")
+    assert said.finished.usage.completion_tokens == most
+    assert all(budget < most for budget in drafter.budgets)
+
+
+async def test_no_tokens_wanted_only_prefills(tiny_package: Path, answer: list[int]) -> None:
+    async with running(tiny_package, slots=1) as engine:
+        said = await ask(engine, PROMPT, max_tokens=0)
+        assert engine.pool_slots[0].tokens.tolist() == list(PROMPT)
+        after = await ask(engine, PROMPT, max_tokens=5)
+    assert (said.deltas, said.finished.reason) == ((), "length")
+    assert said.finished.usage.completion_tokens == 0
+    assert after.ids == answer[:5]
+    assert after.finished.usage.cached_tokens == len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("speculation", [OFF, EIGHT, Speculation()], ids=["off", "8", "auto"])
+async def test_a_full_context_ends_the_answer_and_loses_nothing(
+    tiny_package: Path, package: Package, answer: list[int], speculation: Speculation
+) -> None:
+    """mlx-lm#1423, exllamav2#274: drafts are clamped to what is left of the slot."""
+    context = len(PROMPT) + 12
+    async with running(tiny_package, slots=1, context=context) as engine:
+        engine.drafter_of = lambda: scripted(package, answer)
+        for limit in (None, 1000):
+            said = await ask(engine, PROMPT, max_tokens=limit, speculation=speculation)
+            assert (said.ids, said.finished.reason) == (answer[:12], "length")
+        ends = [row.past + len(row.tokens) for run in engine.target.runs for row in run]
+        assert max(ends) <= context
+
+
+async def test_the_longest_prompt_gets_one_token(tiny_package: Path, reference: Reference) -> None:
+    prompt = make_prompt(CONTEXT - 1)
+    async with running(tiny_package) as engine:
+        said = await ask(engine, prompt, max_tokens=None, speculation=EIGHT)
+    assert (said.ids, said.finished.reason) == (reference.answer(prompt, 1), "length")
+
+
+class Doubtful(ScriptedDrafter):
+    """Believes in none of its tokens."""
+
+    def propose(self, budget: int) -> Draft:
+        draft = super().propose(budget)
+        return Draft(tokens=draft.tokens, confidence=(0.0,) * len(draft.tokens), source=self.name)
+
+
+async def test_a_draft_that_does_not_pay_is_not_verified(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    async with running(tiny_package) as engine:
+        engine.drafter_of = lambda: Doubtful(answer, package.manifest.target.vocab_size)
+        said = await ask(engine, PROMPT, max_tokens=10, speculation=Speculation())
+    timings = said.finished.timings
+    assert said.ids == answer[:10]
+    assert (timings.draft_n, timings.alpha, timings.tau, timings.rounds) == (0, None, 1.0, 9)
+
+
+@pytest.mark.parametrize("speculation", [OFF, Speculation("off"), Speculation(policy="off")])
+async def test_off_never_asks_for_a_drafter(
+    tiny_package: Path, answer: list[int], speculation: Speculation
+) -> None:
+    def refuse() -> ScriptedDrafter:
+        raise AssertionError("a drafter was made")
+
+    async with running(tiny_package) as engine:
+        engine.drafter_of = refuse
+        said = await ask(engine, PROMPT, max_tokens=10, speculation=speculation)
+    timings = said.finished.timings
+    assert said.ids == answer[:10]
+    assert (timings.drafter, timings.policy, timings.draft_n) == ("off", "off", 0)
+
+
+async def test_ngrams_are_the_requests_own(tiny_package: Path) -> None:
+    """sglang#24175: what another request said is never proposed."""
+    prompt = tuple(range(3, 40))
+    async with running(tiny_package) as engine:
+        first = (await ask(engine, prompt, max_tokens=3, speculation=OFF)).ids
+        speculation = Speculation(policy="fixed", length=8)
+        for _ in range(2):
+            await ask(engine, (*prompt, *first, *prompt), max_tokens=3, speculation=speculation)
+        again = await ask(engine, prompt, max_tokens=3, speculation=speculation)
+        found = await ask(engine, PROMPT, max_tokens=60, speculation=speculation)
+    assert again.ids == first
+    assert again.finished.timings.draft_n == 0, "all tokens of this prompt are different"
+    assert found.finished.timings.draft_n > 0
+
+
+class SpellingTarget(GatedTarget):
+    """Says `script`, token by token, whatever it is asked."""
+
+    def __init__(self, package: Package, prompt_length: int, script: Sequence[int]) -> None:
+        super().__init__(package)
+        self._begin = prompt_length - 1
+        self._script = list(script)
+
+    def run(self, rows: Sequence[Row]) -> list[RowResult]:
+        return [self._say(row) for row in rows]
+
+    def _say(self, row: Row) -> RowResult:
+        ends = range(row.past + len(row.tokens) - row.logits, row.past + len(row.tokens))
+        ids = [self._script[(end - self._begin) % len(self._script)] for end in ends]
+        zeros = np.zeros((len(ids), 1), np.float32)
+        return RowResult(zeros, np.array([ids], np.int64).reshape(-1, 1), zeros[:, 0])
+
+
+TEXT = "Zoë pays 5 € for 😀👩‍🚀 in 東京."
+
+
+async def spell(package: Package, text: str, **fields: object) -> Answered:
+    """An answer that is `text`, drafted in part."""
+    engine = build_engine(package)
+    script = engine.tokenizer.encode(text)
+    target = SpellingTarget(package, len(PROMPT), script)
+    engine.service._run = target.run
+    drafted = [token if index % 5 else 0 for index, token in enumerate(script)]
+    engine.drafter_of = lambda: scripted(package, drafted)
+    try:
+        return await ask(engine, PROMPT, max_tokens=len(script), **fields)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 8])
+async def test_deltas_hold_whole_characters(package: Package, length: int) -> None:
+    said = await spell(package, TEXT, speculation=Speculation(policy="fixed", length=length))
+    assert said.text == TEXT
+    assert all("�" not in delta.text for delta in said.deltas)
+    assert len(said.deltas) > 1
+
+
+async def test_an_answer_cut_inside_a_character_says_so_at_its_end(package: Package) -> None:
+    tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
+    script = tokenizer.encode("ok 😀")
+    assert len(script) > 4, "the emoji is several tokens here"
+    engine = build_engine(package)
+    engine.service._run = SpellingTarget(package, len(PROMPT), script).run
+    try:
+        said = await ask(engine, PROMPT, max_tokens=len(script) - 1, speculation=OFF)
+    finally:
+        await engine.close()
+    assert said.text == tokenizer.decode(script[:-1]) == "ok �"
+    assert said.deltas[-1].ids in ((), tuple(script[-2:-1]))
+
+
+@pytest.mark.parametrize("prompt", [make_prompt(9, 3), make_prompt(50, 4)])
+async def test_text_is_the_decoded_answer(tiny_package: Path, prompt: tuple[int, ...]) -> None:
+    """A random model's bytes are rarely UTF-8: every replacement character is in its place."""
+    async with running(tiny_package) as engine:
+        for speculation in (OFF, EIGHT):
+            said = await ask(engine, prompt, max_tokens=100, speculation=speculation)
+            assert said.text == engine.tokenizer.decode(said.ids, skip_special_tokens=True)
+            assert len(said.ids) == 100
+
+
+@pytest.mark.parametrize(("busy", "widths"), [(False, [20, 10]), (True, [6, 6, 6, 6, 6])])
+async def test_prompts_come_in_smaller_chunks_while_others_stream(
+    tiny_package: Path, busy: bool, widths: list[int]
+) -> None:
+    async with running(tiny_package, prefill_chunk=20, busy_chunk=6) as engine:
+        if busy:
+            engine.streaming(1)
+        await ask(engine, PROMPT, max_tokens=0)
+        assert prefill_widths(engine) == widths
+        await ask(engine, PROMPT, max_tokens=0, reuse_prefix=False, prefill_chunk=11)
+        assert prefill_widths(engine)[len(widths) :] == [11, 11, 8]
+
+
+def prefill_widths(engine: TestEngine) -> list[int]:
+    return [len(row.tokens) for run in engine.target.runs for row in run]
+
+
+async def test_times_are_measured(tiny_package: Path) -> None:
+    async with running(tiny_package) as engine:
+        said = await ask(engine, PROMPT, max_tokens=6, speculation=OFF)
+    timings = said.finished.timings
+    assert (timings.rounds, timings.tau, timings.alpha) == (5, 1.0, None)
+    assert timings.ttft_ms is not None
+    assert timings.ttft_ms >= timings.prefill_ms > 0
+    assert timings.tpot_ms is not None
+    assert timings.verify_ms > 0
+    assert timings.tpot_ms > 0
