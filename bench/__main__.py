@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import cost, exactness, kills, overhead, prefix, prompts, speed
+from bench.client import GatewayError
 from bench.report import Findings, document, render, write_json
 from bench.setup import Setup
 from models.errors import UserError
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"bench {parsed.suite}: {error.message}", file=sys.stderr)
         return 2
+    except GatewayError as error:
+        print(f"bench {parsed.suite}: the gateway failed: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     print(render(report, findings))

@@ -115,6 +115,11 @@ class Client:
             raise GatewayError(f"{event['error']['code']}: {event['error']['message']}")
         return event
 
+    async def close(self) -> None:
+        if not self._session.closed:
+            await self._ws.close()
+            await self._session.close()
+
     async def kill(self) -> None:
         """Vanish: the socket is reset without a word, as when a process dies."""
         transport: Any = self._ws.get_extra_info("socket")
@@ -158,15 +163,23 @@ class Client:
         )
 
 
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Client]:
+async def connect(url: str) -> Client:
+    """A client of the gateway at `url`. The caller closes or kills it."""
     session = aiohttp.ClientSession()
     try:
         ws = await session.ws_connect(f"{url}/v1/responses", compress=0, max_msg_size=1 << 24)
-        try:
-            yield Client(session, ws)
-        finally:
-            if not session.closed:
-                await ws.close()
-    finally:
+    except BaseException as error:
         await session.close()
+        if isinstance(error, aiohttp.ClientError):
+            raise GatewayError(f"cannot connect: {error}") from None
+        raise
+    return Client(session, ws)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Client]:
+    client = await connect(url)
+    try:
+        yield client
+    finally:
+        await client.close()

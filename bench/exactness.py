@@ -1,9 +1,9 @@
 """Greedy ids must be bit-identical whatever speculation, concurrency, chunking, prefix reuse do.
 
 The reference of each prompt is generated alone, cold, prefilled whole and without speculation.
-Then, one request at a time: the same prompt warm, and the conversation's next turn on its own
-K/V against that turn cold. Two at a time: a prefix copied from a slot that is running. Four at a
-time: every variant of `variants.MIXED`, four prompts mixed.
+Then, one request at a time: the same prompt warm, and the conversation's next turn (its answer of
+half the length) on its own K/V against that turn cold. Two at a time: a prefix copied from a slot
+that is running. Four at a time: every variant of `variants.MIXED`, four prompts mixed.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ class _Check:
         prompt = next_prompt(self._engine, case.prompt, case.reference, text)
         if len(prompt.ids) >= self._engine.context_length:
             return
-        warm = await self._answer(prompt, CONTINUED)
-        cold = Case(case.question, prompt, await self._answer(prompt, REFERENCE))
+        most = max(1, self._max_tokens // 2)
+        warm = await self._answer(prompt, CONTINUED, most)
+        cold = Case(case.question, prompt, await self._answer(prompt, REFERENCE, most))
         self.ledger.reference()
         # The last token of an answer is not in its slot.
         kept = (*case.prompt.ids, *case.reference.ids[:-1])
@@ -152,8 +153,9 @@ class _Check:
         answer = await self._answer(case.prompt, variant)
         await self._judge(case, variant, concurrency, answer, least_cached)
 
-    async def _answer(self, prompt: Prompt, variant: Variant) -> Answer:
-        return await generate(self._engine, variant.request(prompt.ids, self._max_tokens))
+    async def _answer(self, prompt: Prompt, variant: Variant, most: int | None = None) -> Answer:
+        request = variant.request(prompt.ids, most or self._max_tokens)
+        return await generate(self._engine, request)
 
     async def _judge(
         self,

@@ -68,7 +68,8 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def render(self) -> str:
-        cells = [list(self.header), *(list(row) for row in self.rows)]
+        head = [list(self.header)] if any(self.header) else []
+        cells = [*head, *(list(row) for row in self.rows)]
         widths = [max(len(row[column]) for row in cells) for column in range(len(self.header))]
         lines = [
             "  ".join(
