@@ -13,17 +13,24 @@ from types import FrameType
 
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
-from models.package import MANIFEST, WEIGHT_TYPES, Package, load_package
+from models.package import WEIGHT_TYPES, Package, load_package
 
 ROW_COUNTS = (1, 2, 4, 8)
 # Raised whenever a package made from the same checkpoint would come out different.
 RECIPE = "1"
 _INTERRUPTED = 130
+_NOT_ON = {
+    "cpu": {"fp16": "the CPU kernels compute in fp32, so it would only be slower"},
+    "cuda": {
+        "w8a8": "CUDA has no kernels for it; use fp16, int8 or int4",
+        "fp32": "attention on CUDA needs fp16; use fp16, int8 or int4",
+    },
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _export(options)
     except UserError as error:
@@ -32,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: nothing was written.", file=sys.stderr)
         return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,26 +63,24 @@ def _parser() -> argparse.ArgumentParser:
 def _export(options: argparse.Namespace) -> int:
     rows = _rows(options.rows)
     weight_type = options.dtype or ("fp16" if options.device == "cuda" else "w8a8")
-    if weight_type == "fp16" and options.device == "cpu":
-        raise _invalid(
-            "--dtype", "--dtype fp16 needs --device cuda: the CPU kernels compute in fp32."
-        )
-    if weight_type == "w8a8" and options.device == "cuda":
-        raise _invalid("--dtype", "--dtype w8a8 is for --device cpu: CUDA has no such kernels.")
+    if weight_type in _NOT_ON[options.device]:
+        reason = _NOT_ON[options.device][weight_type]
+        raise _invalid("--dtype", f"--dtype {weight_type} --device {options.device}: {reason}.")
     out = options.out or (default_package_path() if options.demo else None)
     if out is None:
         raise _invalid("--out", "--target needs --out DIR.")
     out = Path(out).expanduser().absolute()
     replace = options.force
     if out.exists() and not replace:
-        if not options.demo or not (out / MANIFEST).is_file():
+        if options.demo and _kept(out, weight_type, options.device, rows):
+            return 0
+        # The default place is ours to renew; any other directory is the user's.
+        if not options.demo or options.out is not None:
             raise UserError(
                 f"{out} exists already. Give another --out, or --force to replace it.",
                 code="output_exists",
                 param="--out",
             )
-        if _kept(out, weight_type, options.device, rows):
-            return 0
         replace = True
     return _build(options, out, weight_type, rows, replace)
 
@@ -116,10 +123,10 @@ def _kept(out: Path, weight_type: str, device: str, rows: tuple[int, ...]) -> bo
     try:
         package = load_package(out)
     except UserError as error:
-        print(f"building {out} again: {error.message}")
+        print(f"{out} is no valid package: {error.message}")
         return False
     if not _same(package, weight_type, device, rows):
-        print(f"building {out} again: it was made from other settings.")
+        print(f"{out} was made from another checkpoint or with other settings.")
         return False
     print(f"{out} is valid and up to date; --force builds it again.")
     return True
@@ -156,6 +163,7 @@ def _quieten() -> None:
     """Tracing warns about every constant it meets; the checks on the result say what matters."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     warnings.filterwarnings("ignore")
 
 

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from export.architectures import Architecture, check_config, check_supported
+from export.gguf_header import read_architecture
 from export.sources import Source
 from models.errors import UserError
 
@@ -70,14 +71,16 @@ def inspect_source(source: Source) -> str:
 
 
 def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
-    options = {"gguf_file": source.gguf} if source.gguf else {}
     directory = str(source.directory)
+    load_tokenizer: Any = AutoTokenizer.from_pretrained
+    load_model: Any = AutoModelForCausalLM.from_pretrained
     try:
-        check_config(AutoConfig.from_pretrained(directory, **options), source.name)
-        tokenizer = _load_tokenizer(directory, options)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, attn_implementation="eager", **options
-        )
+        options: dict[str, Any] = {"gguf_file": source.gguf} if source.gguf else {}
+        # Handed on, because transformers reads a GGUF file again for each config it lacks.
+        options["config"] = AutoConfig.from_pretrained(directory, **options)
+        check_config(options["config"], source.name)
+        tokenizer = load_tokenizer(directory, **options)
+        model = load_model(directory, dtype=torch.float32, attn_implementation="eager", **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:
@@ -106,23 +109,8 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
     )
 
 
-def _load_tokenizer(directory: str, options: Mapping[str, str]) -> Any:
-    load: Any = AutoTokenizer.from_pretrained
-    return load(directory, **options)
-
-
 def _gguf_type(path: Path) -> str:
-    from gguf import GGUFReader
-
-    try:
-        field = GGUFReader(str(path)).fields["general.architecture"]
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(
-            f"{path} is not a readable GGUF file: {_first_line(error)}",
-            code="source_unreadable",
-            param="--target",
-        ) from error
-    name = str(field.contents())
+    name = read_architecture(path)
     return _GGUF_TYPES.get(name, name)
 
 

@@ -14,6 +14,12 @@ from numpy.typing import NDArray
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
+def available_devices() -> tuple[str, ...]:
+    """Where a graph can be run here."""
+    providers = ort.get_available_providers()
+    return ("cpu", "cuda") if "CUDAExecutionProvider" in providers else ("cpu",)
+
+
 @dataclass(frozen=True, slots=True)
 class RowStep:
     """Tokens of one row, behind `past` tokens that its buffers already hold."""
