@@ -212,6 +212,11 @@ class ScriptedDrafter:
         self.committed += tokens
 
 
+def is_idle(engine: Engine) -> bool:
+    status = engine.status()
+    return (status.free_slots, status.running, status.waiting) == (status.slots, 0, 0)
+
+
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Wait for something that other tasks or threads bring about."""
     async with asyncio.timeout(seconds):

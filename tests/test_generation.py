@@ -18,6 +18,7 @@ from tests.engine_support import (
     Reference,
     TestEngine,
     ask,
+    is_idle,
     make_prompt,
     read,
     running,
@@ -46,11 +47,6 @@ def other_answer(package: Package) -> list[int]:
 def opened(engine: TestEngine, prompt: Sequence[int] = PROMPT, most: int = 100) -> Generation:
     request = GenerationRequest(tuple(prompt), max_tokens=most, ignore_eos=True, speculation=OFF)
     return engine.open(request)
-
-
-def is_idle(engine: TestEngine) -> bool:
-    status = engine.status()
-    return (status.free_slots, status.running, status.waiting) == (status.slots, 0, 0)
 
 
 def test_merged_deltas_add_up() -> None:

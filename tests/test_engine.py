@@ -1,0 +1,406 @@
+"""The engine: how it starts, what it refuses, who waits, what fails and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from gateway.engine import engine as engine_module
+from gateway.engine.engine import Engine, slot_context
+from gateway.engine.options import EngineOptions
+from gateway.engine.requests import Delta, GenerationRequest, Speculation
+from models import memory
+from models.errors import UserError
+from models.package import Package, load_package
+from tests.engine_support import (
+    CONTEXT,
+    OFF,
+    Answered,
+    Reference,
+    TestEngine,
+    ask,
+    is_idle,
+    make_prompt,
+    read,
+    running,
+    until,
+)
+
+PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
+MOST = 30
+AUTO = Speculation()
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package: Path) -> Package:
+    return load_package(tiny_package)
+
+
+@pytest.fixture(scope="module")
+def expected(package: Package) -> dict[tuple[int, ...], list[int]]:
+    reference = Reference(package)
+    return {prompt: reference.answer(prompt, MOST) for prompt in PROMPTS}
+
+
+def label(speculation: Speculation) -> str:
+    return f"{speculation.policy}{speculation.length or ''}"
+
+
+async def ask_at_once(
+    engine: Engine, prompts: Sequence[tuple[int, ...]], **fields: object
+) -> list[Answered]:
+    calls = [ask(engine, prompt, **{"max_tokens": MOST, **fields}) for prompt in prompts]
+    return list(await asyncio.gather(*calls))
+
+
+class TestRefusals:
+    """What a user did wrong is said when the request is opened, and nothing is left behind."""
+
+    async def refused(self, path: Path, prompt: Sequence[int], **fields: object) -> UserError:
+        async with running(path) as engine:
+            with pytest.raises(UserError) as error:
+                engine.open(GenerationRequest(tuple(prompt), **fields))  # type: ignore[arg-type]
+            assert is_idle(engine)
+            assert (await ask(engine, PROMPTS[3], max_tokens=2)).finished.reason == "length"
+        return error.value
+
+    @pytest.mark.parametrize("extra", [0, 1, 500])
+    async def test_a_prompt_longer_than_the_context(self, tiny_package: Path, extra: int) -> None:
+        error = await self.refused(tiny_package, make_prompt(CONTEXT + extra))
+        assert (error.code, error.param) == ("context_length_exceeded", "input")
+        assert str(CONTEXT + extra) in error.message
+        assert f"holds {CONTEXT}" in error.message
+
+    async def test_an_empty_prompt(self, tiny_package: Path) -> None:
+        assert (await self.refused(tiny_package, ())).code == "invalid_prompt"
+
+    @pytest.mark.parametrize("end", [0, 1])
+    async def test_ids_outside_the_vocabulary(self, tiny_package: Path, end: int) -> None:
+        vocab_size = load_package(tiny_package).manifest.target.vocab_size
+        outside = (vocab_size, -1)[end]
+        error = await self.refused(tiny_package, (1, outside, 2))
+        assert error.code == "invalid_prompt"
+
+    async def test_an_unknown_drafter(self, tiny_package: Path) -> None:
+        error = await self.refused(tiny_package, (1, 2), speculation=Speculation("medusa"))
+        assert (error.code, error.param) == ("unknown_drafter", "speculation.drafter")
+        assert "medusa" in error.message
+        assert "ngram, off" in error.message
+
+    @pytest.mark.parametrize(
+        ("name", "fields"),
+        [
+            ("max_tokens", {"max_tokens": -1}),
+            ("prefill_chunk", {"prefill_chunk": 0}),
+            ("prefill_chunk", {"prefill_chunk": -5}),
+            ("speculation.length", {"speculation": Speculation(length=-1)}),
+        ],
+    )
+    async def test_limits_below_the_least(
+        self, tiny_package: Path, name: str, fields: dict[str, object]
+    ) -> None:
+        error = await self.refused(tiny_package, (1, 2), **fields)
+        assert (error.code, error.param) == ("unsupported_value", name)
+
+    async def test_new_requests_while_it_drains(self, tiny_package: Path) -> None:
+        """Those that run and wait still get their answers."""
+        async with running(tiny_package, slots=1) as engine:
+            tasks = [asyncio.create_task(ask(engine, prompt)) for prompt in PROMPTS[:3]]
+            await until(lambda: engine.status().waiting == 2)
+            engine.drain()
+            with pytest.raises(UserError) as error:
+                engine.open(GenerationRequest((1, 2)))
+            assert error.value.code == "draining"
+            assert [len(said.ids) for said in await asyncio.gather(*tasks)] == [24] * 3
+
+
+class TestQueue:
+    async def test_requests_are_served_in_order_of_arrival(self, tiny_package: Path) -> None:
+        served: list[int] = []
+
+        async def one(engine: Engine, index: int) -> None:
+            request = GenerationRequest(PROMPTS[index], max_tokens=3)
+            async with engine.open(request) as generation:
+                await anext(generation)
+                served.append(index)
+                await read(generation)
+
+        async with running(tiny_package, slots=1) as engine, asyncio.timeout(20):
+            await asyncio.gather(*(one(engine, index) for index in range(7)))
+        assert served == list(range(7))
+
+    @pytest.mark.parametrize("queue", [0, 2])
+    async def test_a_full_queue_is_refused_with_the_numbers(
+        self, tiny_package: Path, queue: int
+    ) -> None:
+        async with running(tiny_package, slots=1, queue=queue) as engine:
+            engine.target.gate.clear()
+            tasks = [asyncio.create_task(ask(engine, PROMPTS[3])) for _ in range(1 + queue)]
+            await until(lambda: engine.status().running == 1)
+            await until(lambda: engine.status().waiting == queue)
+            with pytest.raises(UserError) as error:
+                engine.open(GenerationRequest((1, 2)))
+            assert error.value.code == "queue_full"
+            assert f"1 requests are running and {queue} are waiting" in error.value.message
+            engine.target.gate.set()
+            await asyncio.gather(*tasks)
+            assert (await ask(engine, PROMPTS[3])).finished.reason == "length"
+
+    async def test_requests_opened_at_once_cannot_overfill_it(self, tiny_package: Path) -> None:
+        async with running(tiny_package, slots=1, queue=1) as engine:
+            results = await asyncio.gather(
+                *(ask(engine, PROMPTS[3]) for _ in range(5)), return_exceptions=True
+            )
+            assert is_idle(engine)
+        refused = [result for result in results if isinstance(result, UserError)]
+        assert [error.code for error in refused] == ["queue_full"] * 3
+        assert sum(isinstance(result, Answered) for result in results) == 2
+
+    async def test_a_request_that_left_the_queue_makes_room(self, tiny_package: Path) -> None:
+        async with running(tiny_package, slots=1, queue=1) as engine:
+            engine.target.gate.clear()
+            first, second = (asyncio.create_task(ask(engine, PROMPTS[3])) for _ in range(2))
+            await until(lambda: engine.status().waiting == 1)
+            second.cancel()
+            await asyncio.wait([second])
+            third = asyncio.create_task(ask(engine, PROMPTS[4]))
+            await until(lambda: engine.status().waiting == 1)
+            engine.target.gate.set()
+            assert len((await first).ids) == len((await third).ids) == 24
+
+
+class TestFailures:
+    async def test_a_failing_run_fails_its_requests_only(
+        self, tiny_package: Path, expected: dict[tuple[int, ...], list[int]]
+    ) -> None:
+        poison = 211
+        async with running(tiny_package, slots=2) as engine:
+            engine.target.broken = lambda rows: any(poison in row.tokens for row in rows)
+            calls = [
+                ask(engine, prompt, max_tokens=MOST)
+                for prompt in (PROMPTS[3], (5, poison, 6), PROMPTS[4], PROMPTS[5])
+            ]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert is_idle(engine)
+            failed = [result for result in results if isinstance(result, RuntimeError)]
+            assert str(results[1]) == "the kernel failed"
+            # Whoever shared the run failed with it, and nobody else did.
+            assert 1 <= len(failed) <= 2
+            for prompt in PROMPTS[3:6]:
+                assert (await ask(engine, prompt, max_tokens=MOST)).ids == expected[prompt]
+        for prompt, result in zip(PROMPTS[4:6], results[2:], strict=True):
+            assert isinstance(result, Answered)
+            assert result.ids == expected[prompt]
+
+    async def test_a_failing_decode_leaves_a_slot_that_can_be_continued(
+        self, tiny_package: Path, expected: dict[tuple[int, ...], list[int]]
+    ) -> None:
+        prompt = PROMPTS[4]
+        async with running(tiny_package, slots=1) as engine:
+            engine.target.broken = lambda rows: len(engine.target.runs) == 8
+            with pytest.raises(RuntimeError, match="kernel"):
+                await ask(engine, prompt, max_tokens=MOST, speculation=OFF)
+            said = await ask(engine, prompt, max_tokens=MOST)
+        assert said.ids == expected[prompt]
+        assert said.finished.usage.cached_tokens == len(prompt) - 1
+
+    async def test_a_failing_drafter_fails_its_request_only(
+        self, tiny_package: Path, expected: dict[tuple[int, ...], list[int]]
+    ) -> None:
+        async with running(tiny_package, slots=1) as engine:
+            engine.drafter_of = lambda: (_ for _ in ()).throw(LookupError("no such head"))
+            with pytest.raises(LookupError, match="no such head"):
+                await ask(engine, PROMPTS[3])
+            engine.drafter_of = None
+            assert is_idle(engine)
+            assert (await ask(engine, PROMPTS[3], max_tokens=MOST)).ids == expected[PROMPTS[3]]
+
+    async def test_closing_fails_what_still_runs_and_waits(self, tiny_package: Path) -> None:
+        async with running(tiny_package, slots=1) as engine:
+            engine.target.gate.clear()
+            tasks = [asyncio.create_task(ask(engine, prompt)) for prompt in PROMPTS[3:6]]
+            await until(lambda: engine.status().waiting == 2)
+            closing = asyncio.create_task(engine.close())
+            await asyncio.sleep(0)
+            engine.target.gate.set()
+            async with asyncio.timeout(5):
+                await closing
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert is_idle(engine)
+        assert [getattr(result, "code", result) for result in results] == ["draining"] * 3
+
+
+class TestCancellation:
+    async def test_others_go_on_when_one_leaves(
+        self, tiny_package: Path, expected: dict[tuple[int, ...], list[int]]
+    ) -> None:
+        async with running(tiny_package) as engine:
+            others = [
+                asyncio.create_task(ask(engine, prompt, max_tokens=MOST)) for prompt in PROMPTS[:3]
+            ]
+            async with engine.open(GenerationRequest(PROMPTS[5], ignore_eos=True)) as generation:
+                await anext(generation)
+            answers = await asyncio.gather(*others)
+        assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS[:3]]
+
+    @pytest.mark.parametrize("speculation", [OFF, AUTO], ids=label)
+    async def test_200_leave_memory_and_slots_as_they_were(
+        self,
+        tiny_package: Path,
+        expected: dict[tuple[int, ...], list[int]],
+        speculation: Speculation,
+    ) -> None:
+        """vllm#15506: bounded with speculation on and off alike."""
+        async with running(tiny_package) as engine, asyncio.timeout(60):
+            await leave_at_random(engine, speculation, count=200, seed=1)
+            assert is_idle(engine)
+            before = resident_bytes()
+            await leave_at_random(engine, speculation, count=200, seed=2)
+            assert is_idle(engine)
+            grown = resident_bytes() - before
+            answers = await ask_at_once(engine, PROMPTS, speculation=speculation)
+        assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS]
+        assert grown < 8 << 20
+
+
+async def leave_at_random(
+    engine: TestEngine, speculation: Speculation, count: int, seed: int
+) -> None:
+    """`count` requests, six at once, each left or cancelled at a moment drawn with `seed`."""
+    draw = random.Random(seed)
+    turns = asyncio.Semaphore(6)
+
+    async def one(prompt: tuple[int, ...], events: int, ticks: int, cancels: bool) -> None:
+        request = GenerationRequest(prompt, ignore_eos=True, speculation=speculation)
+        async with turns, engine.open(request) as generation:
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            for _ in range(events):
+                await anext(generation)
+            if cancels:
+                generation.cancel()
+                assert (await read(generation)).finished.reason == "cancelled"
+
+    # Prompts of a few families, so that prefixes are continued and copied.
+    prompts = [(*draw.choice(PROMPTS[3:7]), *draw.choices(range(50), k=3)) for _ in range(count)]
+    await asyncio.gather(
+        *(
+            one(prompt, draw.randrange(6), draw.randrange(12), draw.random() < 0.5)
+            for prompt in prompts
+        )
+    )
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    used: int = psutil.Process().memory_info().rss
+    return used
+
+
+class TestStart:
+    async def test_it_loads_probes_and_measures(
+        self, package: Package, expected: dict[tuple[int, ...], list[int]]
+    ) -> None:
+        lines: list[str] = []
+        engine = await Engine.start(package, EngineOptions(slots=3, context=128), lines.append)
+        try:
+            status = engine.status()
+            said = await ask(engine, PROMPTS[4], max_tokens=MOST)
+        finally:
+            await engine.close()
+        assert (status.model, status.device, status.slots) == ("tiny", "cpu", 3)
+        assert (status.free_slots, status.running, status.waiting, status.kv_tokens) == (3, 0, 0, 0)
+        assert (status.exact, status.differences) == (True, ())
+        assert min(status.run_ms) == 2
+        assert all(cost > 0 for cost in status.run_ms.values())
+        assert status.memory_bytes == engine.memory.total > 0
+        assert any(line.startswith("memory needed:") for line in lines)
+        assert "bitwise row-independent" in lines
+        assert engine.context_length == 128
+        assert said.ids == expected[PROMPTS[4]]
+        assert said.finished.timings.exact is True
+
+    async def test_the_package_decides_where_nothing_is_asked(self, package: Package) -> None:
+        engine = await Engine.start(package, EngineOptions())
+        await engine.close()
+        assert engine.context_length == package.manifest.target.context_length
+        assert engine.status().slots == 4
+        assert engine.template is not None
+
+    async def test_a_device_it_was_not_built_for_is_refused(self, package: Package) -> None:
+        with pytest.raises(UserError, match="built for cpu") as error:
+            await Engine.start(package, EngineOptions(device="cuda"))
+        assert error.value.code == "provider_unavailable"
+
+    async def test_memory_is_refused_before_it_is_taken(
+        self, package: Package, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lines: list[str] = []
+        monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+        monkeypatch.setattr(engine_module, "Target", None)
+        with pytest.raises(UserError) as error:
+            await Engine.start(package, EngineOptions(), lines.append)
+        assert error.value.code == "out_of_memory"
+        assert [line.split(":")[0] for line in lines] == ["memory needed"]
+
+    def test_a_context_beyond_the_package_is_refused(self, package: Package) -> None:
+        most = package.manifest.target.context_length
+        assert slot_context(package, EngineOptions(context=most)) == most
+        with pytest.raises(UserError, match=f"{most + 1} exceeds the package's {most}") as error:
+            slot_context(package, EngineOptions(context=most + 1))
+        assert error.value.param == "context"
+
+    @pytest.mark.parametrize(("has", "form"), [(False, "u8u8"), (True, "u8s8"), (False, None)])
+    async def test_integer_products_that_do_not_overflow_here_run(
+        self, package: Package, has: bool, form: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine_module, "has_integer_dot_product", lambda: has)
+        engine = await Engine.start(with_integer_form(package, form), EngineOptions(context=32))
+        await engine.close()
+
+    async def test_integer_products_that_would_overflow_are_refused(
+        self, package: Package, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine_module, "has_integer_dot_product", lambda: False)
+        with pytest.raises(UserError, match="overflow silently") as error:
+            await Engine.start(with_integer_form(package, "u8s8"), EngineOptions(context=32))
+        assert error.value.code == "processor_unsuitable"
+
+
+def with_integer_form(package: Package, form: str | None) -> Package:
+    target = dataclasses.replace(package.manifest.target, integer_form=form)
+    return dataclasses.replace(
+        package, manifest=dataclasses.replace(package.manifest, target=target)
+    )
+
+
+async def test_status_counts_what_runs_and_waits(tiny_package: Path) -> None:
+    async with running(tiny_package, slots=2) as engine:
+        engine.target.gate.clear()
+        tasks = [asyncio.create_task(ask(engine, prompt)) for prompt in PROMPTS[2:5]]
+        await until(lambda: engine.status().waiting == 1)
+        status = engine.status()
+        assert (status.running, status.free_slots, status.kv_tokens) == (2, 0, 0)
+        engine.target.gate.set()
+        await asyncio.gather(*tasks)
+        held = sum(slot.length for slot in engine.pool_slots)
+        assert engine.status().kv_tokens == held > 24
+
+
+async def test_a_prompt_joins_streams_without_stopping_them(tiny_package: Path) -> None:
+    """Every run while the prompt is prefilled carries the stream's token and one chunk."""
+    async with running(tiny_package, busy_chunk=8) as engine:
+        request = GenerationRequest(PROMPTS[3], ignore_eos=True, speculation=OFF)
+        async with engine.open(request) as stream:
+            assert isinstance(await anext(stream), Delta)
+            before = len(engine.target.runs)
+            await ask(engine, make_prompt(64, seed=99), max_tokens=0)
+            joined = [run for run in engine.target.runs[before:] if len(run) == 2]
+            assert [sorted(len(row.tokens) for row in run) for run in joined] == [[1, 8]] * 8

@@ -1,0 +1,161 @@
+"""Greedy output is identical to the bit, whatever is drafted and whatever runs beside it.
+
+llama.cpp#25618, mlx-lm#1470, vllm#39273: outputs are compared, never only acceptance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.engine.engine import Engine
+from gateway.engine.requests import GenerationRequest, Speculation
+from models.package import Package, load_package
+from tests.engine_support import OFF, Answered, Reference, ask, is_idle, make_prompt, read, running
+
+PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
+MOST = 30
+FIXED = tuple(Speculation(policy="fixed", length=length) for length in range(1, 9))
+AUTO = Speculation()
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package: Path) -> Package:
+    return load_package(tiny_package)
+
+
+@pytest.fixture(scope="module")
+def expected(package: Package) -> dict[tuple[int, ...], list[int]]:
+    reference = Reference(package)
+    return {prompt: reference.answer(prompt, MOST) for prompt in PROMPTS}
+
+
+def label(speculation: Speculation) -> str:
+    return f"{speculation.policy}{speculation.length or ''}"
+
+
+async def ask_at_once(
+    engine: Engine, prompts: Sequence[tuple[int, ...]], **fields: object
+) -> list[Answered]:
+    calls = [ask(engine, prompt, **{"max_tokens": MOST, **fields}) for prompt in prompts]
+    return list(await asyncio.gather(*calls))
+
+
+@pytest.mark.parametrize("speculation", [OFF, *FIXED, AUTO], ids=label)
+async def test_identical_with_any_draft_length(
+    tiny_package: Path,
+    expected: dict[tuple[int, ...], list[int]],
+    speculation: Speculation,
+) -> None:
+    drafted = accepted = 0
+    async with running(tiny_package) as engine:
+        for prompt, answer in expected.items():
+            said = await ask(engine, prompt, max_tokens=MOST, speculation=speculation)
+            assert said.ids == answer
+            drafted += said.finished.timings.draft_n
+            accepted += said.finished.timings.draft_n_accepted
+    if speculation.policy == "off":
+        assert drafted == 0
+    else:
+        assert 0 < accepted < drafted, "both outcomes must have been tried"
+
+
+@pytest.mark.parametrize("speculation", [OFF, FIXED[2], AUTO], ids=label)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
+async def test_identical_with_any_number_at_once(
+    tiny_package: Path,
+    expected: dict[tuple[int, ...], list[int]],
+    count: int,
+    speculation: Speculation,
+) -> None:
+    prompts = PROMPTS[-count:]
+    async with running(tiny_package) as engine:
+        answers = await ask_at_once(engine, prompts, speculation=speculation)
+        assert is_idle(engine)
+        packed = {len(run) for run in engine.target.runs}
+    assert [said.ids for said in answers] == [expected[prompt] for prompt in prompts]
+    assert max(packed) == min(count, 4), "they were verified together"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+async def test_identical_with_any_prefill_chunk(
+    tiny_package: Path, expected: dict[tuple[int, ...], list[int]], chunk: int
+) -> None:
+    async with running(tiny_package) as engine:
+        answers = await ask_at_once(engine, PROMPTS[3:6], prefill_chunk=chunk)
+        alone = await ask(
+            engine, PROMPTS[5], max_tokens=MOST, prefill_chunk=chunk, reuse_prefix=False
+        )
+    assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS[3:6]]
+    assert alone.ids == expected[PROMPTS[5]]
+
+
+@pytest.mark.parametrize("rows", [(1,), (1, 2)])
+@pytest.mark.parametrize("speculation", [OFF, AUTO], ids=label)
+async def test_identical_with_fewer_graphs(
+    tiny_package: Path,
+    expected: dict[tuple[int, ...], list[int]],
+    rows: tuple[int, ...],
+    speculation: Speculation,
+) -> None:
+    async with running(tiny_package, rows=rows) as engine:
+        answers = await ask_at_once(engine, PROMPTS[:5], speculation=speculation)
+        assert max(len(run) for run in engine.target.runs) == rows[-1]
+    assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS[:5]]
+
+
+async def test_identical_with_every_request_speculating_in_its_own_way(
+    tiny_package: Path, expected: dict[tuple[int, ...], list[int]]
+) -> None:
+    """mlx-vlm#1155: rows of different widths and lengths in one run."""
+    ways = [OFF, FIXED[7], AUTO, FIXED[0], FIXED[3], OFF, AUTO, FIXED[1]]
+    async with running(tiny_package) as engine:
+        calls = [
+            ask(engine, prompt, max_tokens=MOST, speculation=way, prefill_chunk=5 + index)
+            for index, (prompt, way) in enumerate(zip(PROMPTS, ways, strict=True))
+        ]
+        answers = await asyncio.gather(*calls)
+    assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("speculation", [OFF, FIXED[4], AUTO], ids=label)
+async def test_identical_with_a_cold_warm_or_copied_prefix(
+    tiny_package: Path, package: Package, speculation: Speculation
+) -> None:
+    reference = Reference(package)
+    prompt = PROMPTS[6]
+    async with running(tiny_package, slots=3) as engine:
+        cold = await ask(engine, prompt, max_tokens=MOST, speculation=speculation)
+        warm = await ask(engine, prompt, max_tokens=MOST, speculation=speculation)
+        further = (*prompt, *cold.ids, 7, 8, 9)
+        continued = await ask(engine, further, max_tokens=MOST, speculation=speculation)
+        forked = (*prompt[:25], 9, 8, 7)
+        copied = await ask(engine, forked, max_tokens=MOST, speculation=speculation)
+        again = await ask(
+            engine, further, max_tokens=MOST, speculation=speculation, reuse_prefix=False
+        )
+    assert cold.ids == warm.ids == reference.answer(prompt, MOST)
+    assert continued.ids == again.ids == reference.answer(further, MOST)
+    assert copied.ids == reference.answer(forked, MOST)
+    cached = [said.finished.usage.cached_tokens for said in (cold, warm, continued, copied)]
+    assert cached == [0, len(prompt) - 1, len(prompt) + MOST - 1, 25]
+    assert again.finished.usage.cached_tokens == 0
+
+
+async def test_identical_with_a_prefix_copied_from_a_request_that_runs(
+    tiny_package: Path, package: Package
+) -> None:
+    reference = Reference(package)
+    prompts = [(*PROMPTS[5], *range(tail)) for tail in range(1, 6)]
+    async with running(tiny_package, slots=3) as engine:
+        request = GenerationRequest(PROMPTS[5], max_tokens=100, ignore_eos=True)
+        async with engine.open(request) as first:
+            await anext(first)
+            answers = await ask_at_once(engine, prompts)
+            await read(first)
+    assert [said.ids for said in answers] == [reference.answer(p, MOST) for p in prompts]
+    cached = [said.finished.usage.cached_tokens for said in answers]
+    assert min(cached) >= len(PROMPTS[5])
