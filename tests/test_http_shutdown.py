@@ -37,6 +37,20 @@ async def test_a_running_answer_may_end_and_waiting_ones_are_refused() -> None:
         await closing
 
 
+async def test_a_connection_that_breaks_during_the_drain_does_not_hold_it_up() -> None:
+    engine = FakeEngine("x" * 500, pace=0.01)
+    async with serving(engine, drain_seconds=30) as served:
+        async with socket_to(served) as socket:
+            await socket.send_json({"type": "response.create", "input": "x"})
+            await until(lambda: engine.running == 1)
+            closing = asyncio.create_task(served.runner.cleanup())
+            await until(lambda: served.gateway.draining)
+            await asyncio.sleep(0.02)
+            socket._response.connection.transport.abort()  # type: ignore[union-attr]
+        await asyncio.wait_for(closing, 5)
+    assert engine.running == 0
+
+
 async def test_answers_are_cut_at_the_deadline() -> None:
     engine = FakeEngine("x" * 500, pace=0.01)
     async with (

@@ -53,6 +53,9 @@ class ResponsesRoutes:
             )
         self._gateway.accepting()
         await socket.prepare(request)
+        if self._gateway.draining:
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"shutting down")
+            return socket
         outbox = Outbox(socket, request.transport, self._send_deadline)
         if len(self.connections) >= MAX_CONNECTIONS:
             await self._turn_away(socket, outbox)

@@ -56,6 +56,10 @@ class Connection:
                 raise ClientGoneError("closed by the client")
         except* ClientGoneError as gone:
             log.debug("connection ended: %s", gone.exceptions[0])
+        finally:
+            # Lanes were cancelled, not worked off: whoever drains must not wait for them.
+            self._lanes.clear()
+            self._idle.set()
 
     async def drain(self) -> None:
         """Let what runs end, then say that the server goes away: clients reconnect on 1001."""
