@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import tomllib
 import types
 import typing
@@ -26,6 +27,7 @@ PREFIX = "OUTPACE_"
 # Read by others: the cache's place, this file's place, and the key and address a client uses.
 RESERVED = frozenset({"OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"})
 SECRET = frozenset({"api_keys"})
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 DRAFTERS = ("ngram",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_DRAFT_LENGTH = 31
@@ -72,6 +74,11 @@ class Settings:
             raise _invalid("speculation.length", "is needed with the policy 'fixed'")
         if not all(self.api_keys):
             raise _invalid("api_keys", "has an empty key")
+        for origin in self.allowed_origins:
+            if not ORIGIN.fullmatch(origin):
+                raise _invalid(
+                    "allowed_origins", f"must hold origins like https://host:port, not {origin!r}"
+                )
 
     @property
     def speculation(self) -> Speculation:

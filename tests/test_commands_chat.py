@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 
 
 async def piped(
-    lines: str, *arguments: str, environment: dict[str, str] | None = None
+    lines: str | bytes, *arguments: str, environment: dict[str, str] | None = None
 ) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -38,7 +38,8 @@ async def piped(
         env={**os.environ, **(environment or {})},
     )
     async with asyncio.timeout(30):
-        out, error = await process.communicate(lines.encode())
+        given = lines if isinstance(lines, bytes) else lines.encode()
+        out, error = await process.communicate(given)
     return process.returncode, out.decode(), error.decode()
 
 
@@ -67,6 +68,15 @@ async def test_a_refused_turn_is_an_error_of_the_script_and_the_next_goes_on() -
         status, out, notes = await piped("refuse me\nhello\n", "--url", f"{served.base}/")
     assert (status, out) == (1, "yes\n")
     assert "error: the chat template refused the messages" in notes
+
+
+async def test_text_that_no_encoding_fits_is_no_reason_to_fail() -> None:
+    engine = FakeEngine("h\u00e9llo \u2603")
+    async with serving(engine) as served:
+        environment = {"PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "0"}
+        status, out, _ = await piped(b"a\xffb\n", "--url", served.url, environment=environment)
+    assert (status, out) == (0, "h?llo ?\n")
+    assert engine.prompt() == "<user>a\ufffdb</><assistant>"
 
 
 async def test_no_gateway_a_missing_key_and_a_wrong_address_are_one_line() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+import psutil
 import pytest
 from aiohttp import WSMsgType
 
@@ -78,6 +80,45 @@ async def test_it_says_what_it_loaded_serves_and_stops_on_sigterm(tiny_package: 
             assert kinds[-1] in ("response.completed", "response.incomplete")
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
         assert await asyncio.wait_for(running.process.wait(), 20) == 0
+
+
+async def test_two_hundred_killed_clients_leave_memory_as_it_was(tiny_package: Path) -> None:
+    async with (
+        served("--package", str(tiny_package), "--slots", "2", "--queue", "0") as running,
+        aiohttp.ClientSession() as session,
+    ):
+        gateway = psutil.Process(running.process.pid)
+        address = f"{running.url}/responses"
+        await kill_clients(session, address, 50)
+        memory, handles = gateway.memory_info().rss, gateway.num_fds()
+        await kill_clients(session, address, 200)
+        assert gateway.memory_info().rss - memory < 8 << 20
+        assert gateway.num_fds() <= handles + 2
+        # Nobody may wait (--queue 0), so this answer also shows that both slots are free.
+        async with session.ws_connect(address) as one, session.ws_connect(address) as two:
+            for connection in (one, two):
+                await connection.send_json({"type": "response.create", "input": "the"})
+            for connection in (one, two):
+                assert (await connection.receive_json(timeout=5))["type"] == "response.created"
+
+
+async def kill_clients(session: aiohttp.ClientSession, address: str, count: int) -> None:
+    for _ in range(count):
+        async with session.ws_connect(address) as connection:
+            await connection.send_json({"type": "response.create", "input": "the one and the"})
+            while (await connection.receive_json(timeout=5))["type"] not in (
+                "response.output_text.delta",
+                "error",
+            ):
+                pass
+            reset(connection)
+
+
+def reset(connection: aiohttp.ClientWebSocketResponse) -> None:
+    """Drop the connection as a killed process does."""
+    handle = connection.get_extra_info("socket")
+    handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection._response.connection.transport.abort()  # type: ignore[union-attr]
 
 
 async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:

@@ -149,6 +149,7 @@ async def test_origins(origin: str | None, status: int) -> None:
         ("localhost:1234", 200),
         ("127.0.0.1", 200),
         ("[::1]:8765", 200),
+        ("page.example", 200),
         ("evil.example", 403),
         ("127.0.0.1.evil.example", 403),
         ("localhost.evil.example:80", 403),
@@ -156,7 +157,7 @@ async def test_origins(origin: str | None, status: int) -> None:
     ],
 )
 async def test_hosts_on_loopback(host: str, status: int) -> None:
-    async with serving(FakeEngine()) as served:
+    async with serving(FakeEngine(), allowed_origins=("https://page.example",)) as served:
         assert (await get(served, "/health", headers={"Host": host}))[0] == status
 
 

@@ -109,6 +109,8 @@ def test_an_unknown_variable_names_the_nearest() -> None:
         ('api_keys = "a"', "api_keys"),
         ("api_keys = [1]", "api_keys"),
         ('api_keys = [""]', "api_keys"),
+        ('allowed_origins = ["page.example"]', "allowed_origins"),
+        ('allowed_origins = ["https://page.example/"]', "allowed_origins"),
         ('device = "tpu"', "device"),
         ('log_level = "loud"', "log_level"),
         ("drain_seconds = nan", "drain_seconds"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 import sys
 import threading
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    for stream in (sys.stdin, sys.stdout):
+        # Neither what is piped in nor what a model says need fit the terminal's encoding.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     with background_loop() as call:
         chat: Chat = call(
             connect(

@@ -73,7 +73,7 @@ def host_and_origin(settings: Settings) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         host = request.headers.get(hdrs.HOST)
-        if local_only and host is not None and not _is_local(host, settings.host):
+        if local_only and host is not None and not _is_known(host, settings):
             raise UserError(
                 f"Host {host[:100]!r} is not a name of this machine's loopback.",
                 code="forbidden_host",
@@ -132,12 +132,14 @@ def _any_known(offered: Iterable[bytes], known: tuple[bytes, ...]) -> bool:
     return True in matches
 
 
-def _is_local(header: str, bound: str) -> bool:
+def _is_known(header: str, settings: Settings) -> bool:
+    """A name of the loopback, or of an allowed origin (a proxy on this machine passes it on)."""
     try:
         name = urlsplit(f"//{header}").hostname or ""
+        allowed = {urlsplit(origin).hostname for origin in settings.allowed_origins}
     except ValueError:
         return False
-    return name == bound.lower() or is_loopback(name)
+    return name == settings.host.lower() or name in allowed or is_loopback(name)
 
 
 def _same_origin(origin: str, host: str | None, allowed: tuple[str, ...]) -> bool:

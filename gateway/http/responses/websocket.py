@@ -23,6 +23,7 @@ from models.errors import UserError
 log = logging.getLogger(__name__)
 
 MAX_LANES = 32
+# Over all lanes of a connection: each may hold a message of the largest size.
 MAX_PENDING = 32
 
 
@@ -104,12 +105,12 @@ class Connection:
             )
 
     def _enqueue(self, document: dict[str, Any], stream_id: str | None) -> None:
+        if sum(len(lane.pending) for lane in self._lanes.values()) >= MAX_PENDING:
+            raise UserError(
+                f"{MAX_PENDING} requests of this connection already wait.", code="queue_full"
+            )
         lane = self._lanes.get(stream_id)
         if lane is not None:
-            if len(lane.pending) >= MAX_PENDING:
-                raise UserError(
-                    f"{MAX_PENDING} requests already wait in this lane.", code="queue_full"
-                )
             lane.pending.append(document)
             return
         if len(self._lanes) >= MAX_LANES:
