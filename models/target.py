@@ -18,6 +18,11 @@ LEAST_WIDTH = 2
 """Tokens a run and a row must have at least: the CPU kernels for one token are not bitwise equal
 to those for two and more, and with one width rule every provider runs the same code."""
 
+NARROW = 16
+"""Rows wider than this are padded to an even width. The CPU attention kernel works through a row
+in blocks of queries (128 at head_dim 64, fewer where the cache is small), and a last block of one
+query takes the kernel for one token."""
+
 _KEPT_BINDINGS = 64
 
 
@@ -103,7 +108,7 @@ class Target:
         binding = self._binding(count, slots)
         layout = _lay_out(rows, count)
         self._feed(binding, rows, layout, count)
-        outputs = self._collect(binding, len(layout.ids), len(layout.logits_index))
+        outputs = self._collect(binding, len(layout.logits_index))
         binding.run()
         return _split(rows, outputs)
 
@@ -141,23 +146,21 @@ class Target:
             binding.feed("unpack_index", layout.unpack)
 
     def _collect(
-        self, binding: Binding, width: int, wanted: int
+        self, binding: Binding, wanted: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-        spec = self._spec
-        binding.collect("logits", (wanted, spec.vocab_size), np.float32)
-        hidden = np.float32 if spec.kv_type == "fp32" else np.float16
-        binding.collect("hidden", (width, spec.hidden_size), hidden)
+        """Only what is read is bound: every binding would keep its own whole rows of logits."""
+        top = (wanted, self._spec.top_k)
         return (
-            binding.collect("top_values", (wanted, spec.top_k), np.float32),
-            binding.collect("top_ids", (wanted, spec.top_k), np.int64),
+            binding.collect("top_values", top, np.float32),
+            binding.collect("top_ids", top, np.int64),
             binding.collect("logsumexp", (wanted,), np.float32),
         )
 
 
 def _lay_out(rows: list[Row], count: int) -> _Layout:
-    """Pack `rows`; a lone token is repeated so that no run and no row is narrower than 2.
+    """Pack `rows`, padding where a lone token would meet another kernel.
 
-    The repeated token stands one position later: causal, so the real one does not see it, and
+    The pad repeats the last token one position later: causal, so the real ones do not see it, and
     never committed, so nothing sees its K/V.
     """
     ids: list[int] = []
@@ -169,14 +172,15 @@ def _lay_out(rows: list[Row], count: int) -> _Layout:
         span = np.arange(start, start + width)
         wanted.append(span[width - row.logits :])
         unpack.append(gathered + np.arange(width))
-        indices.append(span if width >= LEAST_WIDTH else span.repeat(LEAST_WIDTH))
-        positions.append(row.past + np.arange(max(width, LEAST_WIDTH)))
+        padded = _padded(width)
+        indices.append(span if padded == width else np.append(span, span[-1]))
+        positions.append(row.past + np.arange(padded))
         gathered += positions[-1].size
     for _ in range(count - len(rows)):
         indices.append(np.zeros(LEAST_WIDTH, dtype=np.int64))
         positions.append(np.arange(LEAST_WIDTH))
-    if len(ids) < LEAST_WIDTH:
-        ids.append(ids[0])
+    if count == 1 and positions[0].size > len(ids):
+        ids.append(ids[-1])
     return _Layout(
         ids=np.array(ids, dtype=np.int64),
         indices=indices,
@@ -184,6 +188,10 @@ def _lay_out(rows: list[Row], count: int) -> _Layout:
         unpack=np.concatenate(unpack),
         logits_index=_pad_wanted(np.concatenate(wanted)),
     )
+
+
+def _padded(width: int) -> int:
+    return width + 1 if width < LEAST_WIDTH or (width > NARROW and width % 2) else width
 
 
 def _pad_wanted(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
