@@ -136,19 +136,22 @@ def _write_graphs(
 def _check_stored(
     request: ExportRequest, paths: Mapping[int, Path], reference: Reference, progress: Progress
 ) -> dict[str, float]:
-    """Compare the graphs for several rows with the one for one row, where they can run here."""
-    several = {rows: path for rows, path in paths.items() if rows > 1}
-    if request.device not in available_devices():
-        progress.line(f"  no {request.device} device here: the stored graphs were not run.")
-        return {}
-    if not several:
-        return {}
-    with progress.step("checking the graphs for several rows"):
-        # fp16 sums differ with the width of a run; int8 and fp32 on the CPU do not.
-        slack = HALF_SLACK if request.device == "cuda" else 1.0
-        found = check_rows(paths[1], several, reference, device=request.device, slack=slack)
-    progress.line("  rows: " + listed(found))
-    return found
+    """Check the stored graphs: fp16 against torch, those for several rows against the single one.
+
+    fp16 graphs run on the CPU too, slowly: that is where they are checked without a GPU.
+    """
+    device = request.device if request.device in available_devices() else "cpu"
+    slack = HALF_SLACK if request.device == "cuda" else 1.0
+    figures: dict[str, float] = {}
+    with progress.step(f"checking the stored graphs on {device}"):
+        if request.weight_type == "fp16":
+            half = check_parity(paths[1], reference, device=device, slack=slack)
+            figures |= {f"fp16_{name}": value for name, value in half.items() if name != "tokens"}
+        several = {rows: path for rows, path in paths.items() if rows > 1}
+        if several:
+            figures |= check_rows(paths[1], several, reference, device=device, slack=slack)
+    progress.line("  stored: " + listed(figures))
+    return figures
 
 
 def _quantised(

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.checkpoints import ARCHITECTURES, VOCABULARY, make_checkpoint
 
 from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.decoder import TOP_K, trace_decoder
@@ -20,6 +19,7 @@ from export.rows import derive_rows
 from export.runner import GraphRunner, RowStep
 from export.sources import locate
 from export.writer import externalise, save_graph
+from tests.checkpoints import ARCHITECTURES, VOCABULARY, make_checkpoint
 
 TOLERANCE = 1e-3
 CONTEXT = 128

@@ -1,0 +1,196 @@
+"""`python -m export` as it is typed: a package from a checkpoint, and each refusal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export import __main__ as command
+from export.runner import GraphRunner, RowStep
+from models.errors import UserError
+from models.package import load_package
+from tests.checkpoints import CHAT_TEMPLATE, make_checkpoint
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("command") / "Tiny-Llama")
+
+
+def export(*arguments: object) -> int:
+    return command.main([str(argument) for argument in arguments])
+
+
+def test_a_package_from_a_directory(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "package"
+    options = ("--dtype", "fp32", "--rows", "1,2", "--context", 64)
+    assert export("--target", checkpoint, "--out", out, *options) == 0
+    printed = capsys.readouterr().out
+    assert "checking parity with torch ... " in printed
+    assert "max_abs" in printed
+    package = load_package(out)
+    target = package.manifest.target
+    assert package.manifest.name == "tiny-llama"
+    assert package.row_counts == (1, 2)
+    assert (target.layers, target.heads, target.kv_heads, target.head_dim) == (2, 4, 2, 16)
+    assert (target.vocab_size, target.context_length, target.top_k) == (300, 64, 64)
+    assert target.eos_ids == (2,)
+    assert package.manifest.special_tokens == {
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+    }
+    assert package.manifest.parity["max_abs"] < 1e-3
+    assert package.manifest.parity["argmax_agreement"] == 1.0
+    assert package.manifest.parity["rows_max_abs"] == 0.0
+    assert package.file("chat_template.jinja").read_text() == CHAT_TEMPLATE
+    assert sorted(package.manifest.files) == sorted(
+        path.name for path in out.iterdir() if path.name != "package.json"
+    )
+
+
+def test_greedy_output_of_the_tiny_checkpoint_varies(checkpoint: Path, tmp_path: Path) -> None:
+    """Tests of the engine rely on it: a model that repeats one token would hide mistakes."""
+    out = tmp_path / "package"
+    assert export("--target", checkpoint, "--out", out, "--dtype", "fp32", "--rows", "1") == 0
+    runner = GraphRunner(out / "target.r1.onnx", capacity=128)
+    tokens = [10, 20, 30, 40]
+    while len(tokens) < 68:
+        logits = runner.run([RowStep(tokens)], wanted=[len(tokens) - 1])["logits"]
+        tokens.append(int(np.argmax(logits[0])))
+    assert len(set(tokens[4:])) >= 12
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rows", "2,4"], "contains 1"),
+        (["--rows", "1,3"], "contains 1"),
+        (["--rows", "x"], "contains 1"),
+        (["--dtype", "fp16"], "the CPU kernels compute in fp32"),
+        (["--dtype", "w8a8", "--device", "cuda"], "CUDA has no kernels"),
+        (["--dtype", "fp32", "--context", "257"], "made for 1 to 256 tokens"),
+        (["--dtype", "fp32", "--context", "0"], "made for 1 to 256 tokens"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    checkpoint: Path,
+    tmp_path: Path,
+    options: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "package"
+    assert export("--target", checkpoint, "--out", out, *options) == 1
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.startswith("error: ")
+    assert len(printed.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_existing_output_is_refused(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "keep").write_text("mine")
+    assert export("--target", checkpoint, "--out", tmp_path, "--dtype", "fp32") == 1
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "keep").read_text() == "mine"
+
+
+def test_target_needs_out(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export("--target", checkpoint) == 1
+    assert "--out" in capsys.readouterr().err
+
+
+def test_a_wrong_graph_is_not_written(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from export import pipeline
+
+    canonicalise = pipeline.canonicalise
+
+    def damaged(model: object) -> object:
+        graph = canonicalise(model)  # type: ignore[arg-type]
+        norm = next(t for t in graph.graph.initializer if t.name == "layers.1.mlp_norm")
+        values = np.frombuffer(norm.raw_data, np.float32) * np.float32(1.05)
+        norm.raw_data = values.tobytes()
+        return graph
+
+    monkeypatch.setattr(pipeline, "canonicalise", damaged)
+    out = tmp_path / "package"
+    assert export("--target", checkpoint, "--out", out, "--dtype", "fp32") == 1
+    assert "parity failed" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def run(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "export", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupted_export_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    process = run("--target", checkpoint, "--out", tmp_path / "package", "--dtype", "fp32")
+    assert process.stdout is not None
+    seen = ""
+    while "tracing" not in seen:
+        piece = process.stdout.read(1)
+        assert piece, f"ended early: {seen}"
+        seen += piece
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted: nothing was written" in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_valid_demo_package_is_kept_without_torch(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from export import sources
+
+    out = tmp_path / "packages" / "smollm2-135m-instruct"
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    name = sources.DEMO_CHECKPOINT
+    monkeypatch.setattr(sources, "demo", lambda: sources.Source(name, "", checkpoint))
+    assert export("--demo", "--dtype", "fp32") == 0
+    before = (out / "package.json").stat().st_mtime_ns
+
+    code = "import sys, export.__main__ as m; status = m.main(sys.argv[1:]); "
+    code += "sys.exit(status or 'torch' in sys.modules)"
+    again = subprocess.run(
+        [sys.executable, "-c", code, "--demo", "--dtype", "fp32"],
+        cwd=ROOT,
+        env={**os.environ, "OUTPACE_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0, again.stderr
+    assert "valid and up to date" in again.stdout
+    assert (out / "package.json").stat().st_mtime_ns == before
+
+    with (out / "tokenizer.json").open("a") as stream:
+        stream.write(" ")
+    with pytest.raises(UserError):
+        load_package(out)
+    assert export("--demo", "--dtype", "fp32") == 0
+    assert load_package(out).manifest.name == "smollm2-135m-instruct"
