@@ -18,7 +18,7 @@ from models.target import Row, RowResult, Target
 
 PROBE_TOKENS = 160
 
-CHUNKINGS = ((1, 2, 3, 1, 7, 16, 1, 2, 5), (64,))
+CHUNKINGS = ((1, 2, 3, 1, 7, 16, 1, 2, 5), (64,), (129, 31))
 """Chunk widths, taken in turn: what rounds and prefill chunks do, and where kernels change."""
 
 
