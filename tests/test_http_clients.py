@@ -106,7 +106,7 @@ async def test_sync_client_streams() -> None:
             OpenAI(base_url=base, api_key="none") as client,
             client.responses.connect() as connection,
         ):
-            connection.send({"type": "response.create", "model": MODEL, "input": "Hi"})
+            connection.response.create(model=MODEL, input="Hi")
             text = ""
             for event in connection:
                 if event.type == "response.output_text.delta":
