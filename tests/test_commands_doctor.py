@@ -122,5 +122,14 @@ def test_a_gpu_that_is_there(tiny_package: Path, monkeypatch: pytest.MonkeyPatch
     assert sections["use"]["why"] == "asked for by --device"
 
 
+def test_an_idle_gpu_is_pointed_out(tiny_package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for nodes in ((), ("/dev/nvidia0",)):
+        monkeypatch.setattr(doctor, "nvidia_devices", lambda nodes=nodes: nodes)
+        sections = examine(Settings(package=tiny_package, port=0, device="cpu"))
+        use = next(section.found for section in sections if section.title == "use")
+        assert ("hint" in use) == bool(nodes)
+        assert use["provider"] == "CPUExecutionProvider"
+
+
 def problems_of(sections: list[Section]) -> list[str]:
     return [problem for section in sections for problem in section.problems]

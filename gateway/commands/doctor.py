@@ -173,7 +173,7 @@ def _package(settings: Settings) -> tuple[Package | None, Section]:
     target = manifest.target
     section.found |= {
         "name": manifest.name,
-        "checkpoint": f"{target.checkpoint} @ {target.revision}",
+        "checkpoint": " @ ".join(filter(None, (target.checkpoint, target.revision))),
         "architecture": target.architecture,
         "weights": target.weight_type,
         "built for": target.device,
@@ -201,6 +201,8 @@ def _use(settings: Settings, package: Package | None) -> Section:
         section.found["why"] = (
             f"the package was built for {target.device}" if asked else "asked for by --device"
         )
+        if provider.device == "cpu" and nvidia_devices():
+            section.found["hint"] = "a GPU is here: python -m export --device cuda would use it"
         if target.integer_form == "u8s8" and not has_integer_dot_product():
             section.problems.append(
                 "the package's integer products (u8s8) need a processor with VNNI or AMX;"
@@ -214,7 +216,7 @@ def _use(settings: Settings, package: Package | None) -> Section:
     section.found["speculation"] = {
         "drafter": settings.speculation_drafter,
         "policy": settings.speculation_policy,
-        "length": settings.speculation_length,
+        "length": settings.speculation_length or "auto",
     }
     return section
 
@@ -247,6 +249,8 @@ def _shown(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items()) or "none"
     if isinstance(value, (list, tuple)):
