@@ -45,13 +45,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _setup(parsed: argparse.Namespace) -> Setup:
-    questions = prompts.builtin() if parsed.prompts is None else prompts.load(parsed.prompts)
-    if parsed.builtin_repeating and parsed.prompts is not None:
-        questions = [*questions, *prompts.builtin()]
+    questions, sources = [], []
+    if parsed.prompts is not None:
+        questions += prompts.load(parsed.prompts)
+        sources.append(str(parsed.prompts))
+    if parsed.prompts is None or parsed.builtin_repeating:
+        questions += prompts.builtin()
+        sources.append("built-in")
     if parsed.limit is not None:
         questions = prompts.spread(questions, parsed.limit)
-    package = load_package(parsed.package or default_package_path())
-    return Setup(package=package, questions=questions, threads=parsed.threads, quick=parsed.quick)
+    return Setup(
+        package=load_package(parsed.package or default_package_path()),
+        questions=questions,
+        source=" and ".join(sources),
+        threads=parsed.threads,
+        quick=parsed.quick,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

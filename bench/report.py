@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -107,7 +108,11 @@ def document(
         "versions": versions(),
         "machine": describe_machine(setup.threads),
         "package": describe_package(setup.package),
-        "prompts": len(setup.questions),
+        "prompts": {
+            "source": setup.source,
+            "count": len(setup.questions),
+            "categories": dict(Counter(question.category for question in setup.questions)),
+        },
         "settings": {"quick": setup.quick, **findings.settings},
         "figures": dict(findings.figures),
         "promises": [

@@ -12,10 +12,14 @@ from models.package import Package
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The package, the prompts, and how much of the machine and of its time to use."""
+    """The package, the prompts and where they are from, how much of the machine to use.
+
+    `quick` asks for fewer repeats.
+    """
 
     package: Package
     questions: Sequence[Question]
+    source: str = "built-in"
     threads: int | None = None
     quick: bool = False
 

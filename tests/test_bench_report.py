@@ -56,7 +56,7 @@ def test_the_document_says_what_ran_on_what(tiny_package: Path) -> None:
     assert again["suite"] == "cost"
     assert again["started"] == "1970-01-01T00:00:00+00:00"
     assert again["seconds"] == 12.3
-    assert again["prompts"] == 1
+    assert again["prompts"] == {"source": "built-in", "count": 1, "categories": {"all": 1}}
     assert again["settings"] == {"quick": True, "repeats": 3}
     assert again["figures"] == {"ms": 1.5}
     assert again["machine"]["threads"] == 1
@@ -126,6 +126,30 @@ def test_the_exit_status_follows_the_promises(
     held = False
     assert command_line.main(arguments) == 1
     assert json.loads(file.read_text())["held"] is False
+
+
+def test_prompts_are_those_of_the_file_the_built_in_ones_or_both(
+    tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setups: list[Setup] = []
+
+    def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
+        setups.append(setup)
+        return findings()
+
+    monkeypatch.setattr(cost, "run", run)
+    file = tmp_path / "some.jsonl"
+    file.write_text('{"turns": ["a"]}\n{"turns": ["b"]}\n')
+    common = ["cost", "--package", str(tiny_package)]
+    command_line.main(common)
+    command_line.main([*common, "--prompts", str(file)])
+    command_line.main([*common, "--prompts", str(file), "--builtin-repeating", "--limit", "4"])
+    built_in, given, both = setups
+    assert built_in.source == "built-in"
+    assert len(built_in.questions) >= 8
+    assert [question.turns for question in given.questions] == [("a",), ("b",)]
+    assert given.source == str(file)
+    assert [question.category for question in both.questions] == ["all", "edit", "extract", "copy"]
 
 
 def test_what_a_user_did_wrong_is_status_2(
