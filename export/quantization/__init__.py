@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from export.quantization.context import CalibrationContext
-from export.quantization.quantize import quantize
+from export.quantization.weight_types import quantize
 
 __all__ = ["CalibrationContext", "quantize"]
