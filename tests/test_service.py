@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+import uvloop
 
 from gateway.engine.service import TargetService, Verified
 from models.errors import UserError
@@ -145,19 +146,28 @@ async def test_in_a_graph_of_one_row_decodes_and_chunks_take_turns() -> None:
     assert target.runs[1:] in ([[0], [10], [1], [11], [2], [12]], [[10], [0], [11], [1], [12], [2]])
 
 
-async def test_requests_that_decode_together_stay_together() -> None:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_requests_that_decode_together_stay_together(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """It rests on the order in which a loop resumes: the gateway's is uvloop."""
     rounds = 20
 
     async def stream(service: TargetService, index: int) -> None:
         for _ in range(rounds):
             await service.decode(row(index))
 
-    async with serving(4) as (service, target):
-        async with held(service, target):
-            tasks = [asyncio.ensure_future(stream(service, index)) for index in range(4)]
-        async with asyncio.timeout(10):
-            await asyncio.gather(*tasks)
-    assert [sorted(run) for run in target.runs[1:]] == [[0, 1, 2, 3]] * rounds
+    async def four_streams() -> list[list[int]]:
+        async with serving(4) as (service, target):
+            async with held(service, target):
+                tasks = [asyncio.ensure_future(stream(service, index)) for index in range(4)]
+            async with asyncio.timeout(10):
+                await asyncio.gather(*tasks)
+        return target.runs[1:]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runs = runner.run(four_streams())
+    assert [sorted(run) for run in runs] == [[0, 1, 2, 3]] * rounds
 
 
 async def test_a_latecomer_joins_the_next_run() -> None:

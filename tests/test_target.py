@@ -210,3 +210,14 @@ def test_bindings_are_bounded_and_made_again_when_needed(package: Package) -> No
         for result in target.run([Row(slot, PROMPT[:3], logits=3) for slot in rows]):
             assert bits(result) == expected
     assert len(target._bindings) == 64
+
+
+def test_bindings_keep_no_whole_rows_of_logits(package: Package) -> None:
+    """There is one binding per set of slots: what each keeps must not grow with the vocabulary."""
+    target = Target(package, select_provider("cpu", "cpu"))
+    (slot,) = target.make_slots(1, CONTEXT)
+    target.run([Row(slot, PROMPT, logits=len(PROMPT))])
+    (binding,) = target._bindings.values()
+    widths = {array.shape[-1] for array in binding._arrays.values() if array.ndim == 2}
+    assert package.manifest.target.vocab_size not in widths
+    assert widths == {len(PROMPT), package.manifest.target.top_k}
