@@ -64,8 +64,7 @@ def inspect_source(source: Source) -> str:
     if source.gguf is not None:
         model_type = _gguf_type(source.directory / source.gguf)
     else:
-        config = json.loads((source.directory / "config.json").read_text())
-        model_type = str(config.get("model_type", ""))
+        model_type = _declared_type(source)
     check_supported(model_type, source.name)
     return model_type
 
@@ -83,19 +82,11 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         model = load_model(directory, dtype=torch.float32, attn_implementation="eager", **options)
     except UserError:
         raise
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{source.name} in {source.directory} could not be read: {_first_line(error)}",
-            code="source_unreadable",
-            param="--target",
-        ) from error
+    except Exception as error:  # each file format has its own family of errors
+        raise _unreadable(source, f"could not be read: {_first_line(error)}") from error
     if not tokenizer.is_fast:
-        raise UserError(
-            f"{source.name} has no fast tokenizer (tokenizer.json), which the gateway needs.",
-            code="source_unreadable",
-            param="--target",
-        )
-    eos_ids = _eos_ids(model, tokenizer)
+        raise _unreadable(source, "has no fast tokenizer (tokenizer.json), which is needed.")
+    eos_ids = _eos_ids(model, tokenizer, trust_tokenizer=source.gguf is None)
     return Checkpoint(
         source=source,
         architecture=check_supported(model_type, source.name),
@@ -109,6 +100,14 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
     )
 
 
+def _declared_type(source: Source) -> str:
+    try:
+        config = json.loads((source.directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, f"has no readable config.json: {_first_line(error)}") from error
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
+
+
 def _gguf_type(path: Path) -> str:
     name = read_architecture(path)
     return _GGUF_TYPES.get(name, name)
@@ -120,14 +119,14 @@ def _template(found: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+def _eos_ids(model: Any, tokenizer: Any, *, trust_tokenizer: bool) -> tuple[int, ...]:
     """Every id that ends an answer: generation config, model config and tokenizer may each know.
 
-    A tokenizer read from a GGUF file may call its first token the end too; the configs know better.
+    A tokenizer made from a GGUF file carries its class's defaults; the file's id is in the config.
     """
     generation = getattr(model.generation_config, "eos_token_id", None)
     ids = {id_ for value in (generation, model.config.eos_token_id) for id_ in _ids(value)}
-    if not ids or tokenizer.eos_token_id != tokenizer.bos_token_id:
+    if not ids or trust_tokenizer:
         ids.update(_ids(tokenizer.eos_token_id))
     return tuple(sorted(ids))
 
@@ -145,3 +144,11 @@ def _ids(value: Any) -> list[int]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _unreadable(source: Source, problem: str) -> UserError:
+    return UserError(
+        f"{source.name} in {source.directory} {problem}",
+        code="source_unreadable",
+        param="--target",
+    )

@@ -43,10 +43,6 @@ class Source:
     directory: Path
     gguf: str | None = None
 
-    @property
-    def label(self) -> str:
-        return self.name
-
 
 def locate(target: str) -> Source:
     """The checkpoint that `--target` means, fetched if it must be."""

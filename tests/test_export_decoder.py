@@ -128,3 +128,25 @@ def test_names_are_the_interface_to_quantisation(exported: Exported) -> None:
     assert [node.name for node in attention] == ["layers.0.attention.0", "layers.1.attention.0"]
     packed = exported.name not in ("qwen3", "gemma3")
     assert all((node.input[1] == "") == packed for node in attention)
+
+
+def attention_nodes(exported: Exported) -> list[onnx.NodeProto]:
+    return [n for n in exported.graph.graph.node if n.op_type == "GroupQueryAttention"]
+
+
+def test_sliding_windows_forget_what_lies_behind_them(exported: Exported) -> None:
+    """Two layers of window 8 see 14 tokens back; one full layer sees everything."""
+    ids = prompt(40, seed=3)
+    changed = [ids[0] - 1 if ids[0] > 3 else 4, *ids[1:]]
+    runner = exported.runner()
+    hidden = [runner.run([RowStep(row)])["hidden"][20:] for row in (ids, changed)]
+    assert (hidden[0] == hidden[1]).all() == (exported.name == "mistral")
+
+
+def test_each_layer_rotates_as_the_checkpoint_says(exported: Exported) -> None:
+    rotary = [
+        [a.i for a in node.attribute if a.name == "do_rotary"] for node in attention_nodes(exported)
+    ]
+    assert rotary == [[1], [0] if exported.name == "smollm3" else [1]]
+    tables = {node.input[7] for node in attention_nodes(exported) if len(node.input) > 7}
+    assert len(tables) == (2 if exported.name == "gemma3" else 1)

@@ -1,0 +1,126 @@
+"""Checkpoints as they are found: transformers directories and GGUF files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
+from export.sources import locate
+from models.errors import UserError
+from tests.checkpoints import CHAT_TEMPLATE, make_checkpoint
+
+
+def load(path: Path) -> Checkpoint:
+    source = locate(str(path))
+    return load_checkpoint(source, inspect_source(source))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "qwen", "qwen2")
+
+
+def write_gguf(checkpoint: Checkpoint, path: Path) -> None:
+    """The checkpoint as GGUF in fp32. Qwen2 tensors keep their layout in that format."""
+    from gguf import MODEL_ARCH, GGUFWriter, TokenType, get_tensor_name_map
+
+    config, vocabulary = checkpoint.config, checkpoint.tokenizer.get_vocab()
+    writer = GGUFWriter(str(path), "qwen2")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_theta)
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    tokens += [f"<unused{index}>" for index in range(len(tokens), config.vocab_size)]
+    special = set(checkpoint.tokenizer.all_special_tokens)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(
+        [TokenType.CONTROL if token in special else TokenType.NORMAL for token in tokens]
+    )
+    writer.add_token_merges(_merges(checkpoint))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    names = get_tensor_name_map(MODEL_ARCH.QWEN2, config.num_hidden_layers)
+    for name, tensor in checkpoint.model.state_dict().items():
+        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert found is not None, name
+        writer.add_tensor(found, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _merges(checkpoint: Checkpoint) -> list[str]:
+    import json
+
+    model: dict[str, Any] = json.loads(checkpoint.tokenizer.backend_tokenizer.to_str())["model"]
+    return [" ".join(pair) for pair in model["merges"]]
+
+
+def test_a_gguf_file_is_the_same_model(directory: Path, tmp_path: Path) -> None:
+    plain = load(directory)
+    write_gguf(plain, tmp_path / "qwen.gguf")
+    packed = load(tmp_path / "qwen.gguf")
+    assert packed.model_type == "qwen2"
+    assert packed.chat_template == CHAT_TEMPLATE
+    assert packed.eos_ids == (2,)
+    text = "The other one, and in the end: ü 12.\n<|im_end|>"
+    assert packed.encode(text) == plain.encode(text)
+    ids = torch.tensor([plain.encode(text)])
+    with torch.no_grad():
+        difference = (packed.model(ids).logits - plain.model(ids).logits).abs().max()
+    assert difference < 1e-5
+
+
+def test_the_conversation_is_rendered_with_the_generation_prompt(directory: Path) -> None:
+    render = load(directory).renderer()
+    assert render is not None
+    assert render([{"role": "user", "content": "Hi"}]) == (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_weights_are_read_as_fp32_whatever_they_are_stored_in(
+    directory: Path, tmp_path: Path
+) -> None:
+    plain = load(directory)
+    plain.model.to(torch.bfloat16).save_pretrained(tmp_path)
+    plain.tokenizer.save_pretrained(tmp_path)
+    assert load(tmp_path).model.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", b"{", "no readable config.json"),
+        ("config.json", b"[]", "unknown type"),
+        ("model.safetensors", b"\x10" * 64, "could not be read"),
+        ("tokenizer.json", b"{}", "could not be read"),
+    ],
+)
+def test_damaged_files_are_one_clear_error(
+    directory: Path, tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    for path in directory.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        load(tmp_path)
+
+
+def test_random_checkpoints_are_reproducible(directory: Path, tmp_path: Path) -> None:
+    again = load(make_checkpoint(tmp_path / "again", "qwen2"))
+    for one, two in zip(load(directory).model.parameters(), again.model.parameters(), strict=True):
+        assert np.array_equal(one.numpy(), two.numpy())
