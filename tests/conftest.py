@@ -5,16 +5,42 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import onnxruntime
 import pytest
 
 from models.errors import UserError
 from models.locations import cache_directory, default_package_path
 from models.package import load_package
+from models.session import share_threads
 from tests.checkpoints import make_checkpoint
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread_pool() -> Iterator[None]:
+    """In a process all sessions of ONNX Runtime share a pool, or none does.
+
+    The gateway's sessions share one, the export's do not, and their tests run in one process: so
+    here the export's sessions join the pool too.
+    """
+    share_threads(None)
+    make = onnxruntime.InferenceSession.__init__
+
+    def make_in_pool(
+        self: Any, model: Any, sess_options: Any = None, *rest: Any, **options: Any
+    ) -> None:
+        sess_options = sess_options or onnxruntime.SessionOptions()
+        sess_options.use_per_session_threads = False
+        make(self, model, sess_options, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnxruntime.InferenceSession, "__init__", make_in_pool)
+        yield
 
 
 @pytest.fixture(scope="session")
