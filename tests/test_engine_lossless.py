@@ -6,15 +6,26 @@ llama.cpp#25618, mlx-lm#1470, vllm#39273: outputs are compared, never only accep
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gateway.engine.engine import Engine
-from gateway.engine.requests import GenerationRequest, Speculation
+from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from models.package import Package, load_package
-from tests.engine_support import OFF, Answered, Reference, ask, is_idle, make_prompt, read, running
+from tests.engine_support import (
+    OFF,
+    Answered,
+    Reference,
+    ask,
+    is_idle,
+    kv_bytes,
+    make_prompt,
+    read,
+    running,
+)
 
 PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
 MOST = 30
@@ -159,3 +170,42 @@ async def test_identical_with_a_prefix_copied_from_a_request_that_runs(
     assert [said.ids for said in answers] == [reference.answer(p, MOST) for p in prompts]
     cached = [said.finished.usage.cached_tokens for said in answers]
     assert min(cached) >= len(PROMPTS[5])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_identical_in_a_seeded_mixture_of_everything(
+    tiny_package: Path, package: Package, seed: int
+) -> None:
+    """Also what was left or cancelled half-way is a beginning of the right answer, and every slot's
+    K/V is afterwards that of the tokens it says it holds."""
+    draw = random.Random(seed)
+    reference = Reference(package)
+    async with running(tiny_package, slots=3, prefill_chunk=20, busy_chunk=5) as engine:
+        turns = asyncio.Semaphore(7)
+
+        async def one(prompt: tuple[int, ...], way: Speculation, events: int) -> list[int]:
+            request = GenerationRequest(prompt, max_tokens=MOST, ignore_eos=True, speculation=way)
+            ids: list[int] = []
+            async with turns, engine.open(request) as generation:
+                async for event in generation:
+                    ids += event.ids if isinstance(event, Delta) else ()
+                    events -= 1
+                    if events <= 0:
+                        break
+            return ids
+
+        prompts = [
+            (*base[: draw.randrange(1, len(base))], *draw.choices(range(50), k=draw.randrange(3)))
+            for base in draw.choices(PROMPTS[3:7], k=60)
+        ]
+        ways = draw.choices([OFF, AUTO, *FIXED], k=60)
+        events = draw.choices([1, 2, 5, 1000], k=60)
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(*map(one, prompts, ways, events))
+        assert is_idle(engine)
+        for slot in engine.pool_slots:
+            assert slot.length > 0
+            assert kv_bytes(slot, slot.length) == reference.kv(slot.tokens.tolist())
+    for prompt, ids in zip(prompts, answers, strict=True):
+        assert ids == reference.answer(prompt, len(ids))
+    assert {1, MOST} < {len(ids) for ids in answers}
