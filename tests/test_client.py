@@ -1,0 +1,86 @@
+"""The client side of the terminal chat."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.client import RequestError, connect
+from models.errors import UserError
+from tests.fake_engine import FakeEngine
+from tests.http_serving import serving, until
+
+LONG = "x" * 500
+
+
+async def test_a_cancellation_before_the_response_exists_is_kept_for_it() -> None:
+    engine = FakeEngine(LONG, pace=0.01)
+    async with serving(engine) as served:
+        chat = await connect(served.url)
+        answer = asyncio.create_task(chat.ask("one", lambda text: None))
+        await asyncio.sleep(0)
+        await chat.cancel()
+        response = await asyncio.wait_for(answer, 3)
+        assert response["status"] == "cancelled"
+        await chat.close()
+    assert len(engine.requests) == 1
+
+
+async def test_a_cancellation_that_comes_too_late_hurts_nothing() -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        chat = await connect(served.url)
+        first = await chat.ask("one", lambda text: None)
+        await chat._send({"type": "response.cancel", "response_id": first["id"]})
+        said: list[str] = []
+        second = await chat.ask("two", said.append)
+        assert second["previous_response_id"] == first["id"]
+        assert "".join(said) == "yes"
+        await chat.close()
+
+
+async def test_a_forgotten_conversation_begins_anew() -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        chat = await connect(served.url)
+        await chat.ask("one", lambda text: None)
+        engine.failure = RuntimeError("gone")
+        with pytest.raises(RequestError, match="its log says why"):
+            await chat.ask("two", lambda text: None)
+        engine.failure = None
+        for response_id in list(served.gateway.turns._turns):
+            served.gateway.turns.evict(response_id)
+        with pytest.raises(RequestError, match="begins anew"):
+            await chat.ask("two", lambda text: None)
+        await chat.ask("three", lambda text: None)
+        assert engine.prompt() == "<user>three</><assistant>"
+        await chat.close()
+
+
+async def test_a_lost_connection_is_said() -> None:
+    engine = FakeEngine(LONG, pace=0.01)
+    async with serving(engine, drain_seconds=0) as served:
+        chat = await connect(served.url)
+        answer = asyncio.create_task(chat.ask("one", lambda text: None))
+        await until(lambda: engine.running == 1)
+        await served.runner.cleanup()
+        response = await asyncio.wait_for(answer, 3)
+        assert response["status"] == "cancelled"
+        with pytest.raises(UserError, match="closed the connection"):
+            await asyncio.wait_for(chat.ask("two", lambda text: None), 3)
+        await chat.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/", "/v1/responses"])
+async def test_addresses_in_every_form(suffix: str) -> None:
+    async with serving(FakeEngine("yes")) as served:
+        chat = await connect(served.url + suffix)
+        assert (await chat.ask("one", lambda text: None))["status"] == "completed"
+        await chat.close()
+
+
+async def test_a_gateway_that_loads_says_so() -> None:
+    async with serving(None) as served:
+        with pytest.raises(UserError, match="still loading"):
+            await connect(served.url)
