@@ -63,7 +63,7 @@ def measure_agreement(setup: Setup, reference: Package) -> Agreement:
         agreement=float(np.concatenate(same).mean()),
         kl_mean=float(np.concatenate(divergence).mean()),
         tokens=sum(part.size for part in same),
-        origin="this run",
+        origin=f"this run ({setup.source} prompts)",
     )
 
 

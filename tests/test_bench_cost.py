@@ -87,7 +87,7 @@ def test_a_run_measures_every_shape_and_agrees_with_itself(
     agreement = report["figures"]["agreement"]
     assert agreement["agreement"] == 1.0
     assert agreement["kl_mean"] == pytest.approx(0.0, abs=1e-9)
-    assert agreement["origin"] == "this run"
+    assert agreement["origin"] == f"this run ({prompts} prompts)"
     assert agreement["tokens"] == 2 * 64
     assert {promise["status"] for promise in report["promises"]} == {"not applicable"}
 
