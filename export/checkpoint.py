@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +23,24 @@ Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`tokenizer` is transformers' fast tokenizer; the model's weights are fp32."""
+    """`tokenizer` is transformers' fast tokenizer; the model's weights are fp32.
+
+    `model` is None once the weights are no longer needed.
+    """
 
     source: Source
     architecture: Architecture
     model_type: str
     model: Any
+    config: Any
     tokenizer: Any
     chat_template: str | None
     bos: tuple[int, str] | None
     eos_ids: tuple[int, ...]
     eos_text: str
 
-    @property
-    def config(self) -> Any:
-        return self.model.config
+    def without_model(self) -> Checkpoint:
+        return dataclasses.replace(self, model=None)
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
@@ -86,12 +90,14 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         raise _unreadable(source, f"could not be read: {_first_line(error)}") from error
     if not tokenizer.is_fast:
         raise _unreadable(source, "has no fast tokenizer (tokenizer.json), which is needed.")
-    eos_ids = _eos_ids(model, tokenizer, trust_tokenizer=source.gguf is None)
+    distinct = tokenizer.eos_token_id != tokenizer.bos_token_id
+    eos_ids = _eos_ids(model, tokenizer, trust_tokenizer=source.gguf is None and distinct)
     return Checkpoint(
         source=source,
         architecture=check_supported(model_type, source.name),
         model_type=model_type,
         model=model.eval().requires_grad_(False),
+        config=model.config,
         tokenizer=tokenizer,
         chat_template=_template(tokenizer.chat_template),
         bos=(tokenizer.bos_token_id, tokenizer.bos_token) if tokenizer.bos_token else None,
@@ -122,7 +128,8 @@ def _template(found: Any) -> str | None:
 def _eos_ids(model: Any, tokenizer: Any, *, trust_tokenizer: bool) -> tuple[int, ...]:
     """Every id that ends an answer: generation config, model config and tokenizer may each know.
 
-    A tokenizer made from a GGUF file carries its class's defaults; the file's id is in the config.
+    A tokenizer made from a GGUF file carries its class's defaults (often one token for begin and
+    end); the file's own id is in the config.
     """
     generation = getattr(model.generation_config, "eos_token_id", None)
     ids = {id_ for value in (generation, model.config.eos_token_id) for id_ in _ids(value)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ def build_package(request: ExportRequest, progress: Progress, recipe: str) -> Ma
             reference = reference_logits(checkpoint.model, checkpoint.encode, context)
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             plain = _trace(checkpoint, context, Path(scratch), progress)
+            checkpoint = checkpoint.without_model()
             figures = _write_graphs(
                 request, checkpoint, plain, reference, staging, Path(scratch), progress
             )
@@ -159,19 +160,20 @@ def _quantised(
 ) -> tuple[onnx.ModelProto, Mapping[str, float], str | None]:
     if request.weight_type == "fp16":
         return plain, {}, None
-    context = _calibration(checkpoint, progress)
-    stored, quality, integer_form = quantize(plain, request.weight_type, context)
+    with progress.steps() as report:
+        context = _calibration(checkpoint, report)
+        stored, quality, integer_form = quantize(plain, request.weight_type, context)
     progress.line("  quality: " + listed(quality))
     return stored, quality, integer_form
 
 
-def _calibration(checkpoint: Checkpoint, progress: Progress) -> CalibrationContext:
+def _calibration(checkpoint: Checkpoint, report: Callable[[str], None]) -> CalibrationContext:
     return CalibrationContext(
         encode=checkpoint.encode,
         render=checkpoint.renderer(),
         bos_id=checkpoint.bos[0] if checkpoint.bos else None,
         eos_ids=checkpoint.eos_ids,
-        report=lambda text: progress.line(f"  {text}"),
+        report=report,
     )
 
 

@@ -25,5 +25,16 @@ class Progress:
             raise
         self.write(f" {time.perf_counter() - begin:.1f} s\n")
 
+    @contextlib.contextmanager
+    def steps(self) -> Iterator[Callable[[str], None]]:
+        """For work that says itself what it does next: each step ends where the next begins."""
+        with contextlib.ExitStack() as current:
+
+            def begin(what: str) -> None:
+                current.close()
+                current.enter_context(self.step(what))
+
+            yield begin
+
     def line(self, text: str) -> None:
         self.write(f"{text}\n")

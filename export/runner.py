@@ -34,6 +34,8 @@ class GraphRunner:
     def __init__(self, path: Path, *, capacity: int, device: str = "cpu") -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        # Two of these are often alive at once; spinning threads of one would starve the other.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
         self._session = ort.InferenceSession(str(path), options, providers=[provider])
         self._binding = self._session.io_binding()
