@@ -93,7 +93,7 @@ def test_packed_rows_give_the_bits_of_rows_alone(
     expected = [whole(target, prompt) for prompt in prompts]
     for index, (slot, prompt) in enumerate(zip(slots, prompts, strict=False)):
         prefill(target, slot, prompt[: 5 + index])
-    for widths in ((1, 1, 1, 1), (1, 5, 2, 1), (4, 1, 1, 3)):
+    for widths in ((1, 1, 1, 1), (1, 5, 2, 1), (4, 1, 1, 3), (17, 1, 2, 1)):
         packed = [
             Row(slot, prompt[slot.length : slot.length + width], logits=width)
             for slot, prompt, width in zip(slots, prompts, widths, strict=False)
@@ -145,6 +145,33 @@ def test_no_run_and_no_row_is_narrower_than_two(
     assert fed["input_ids"] == LEAST_WIDTH
     assert {name for name in fed if "." in name} >= {"row_index.3", "position_ids.3"}
     assert set(fed.values()) == {LEAST_WIDTH}
+
+
+@pytest.mark.parametrize(
+    ("width", "run"), [(1, 2), (2, 2), (3, 3), (15, 15), (16, 16), (17, 18), (18, 18), (129, 130)]
+)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_wide_row_is_even(
+    target: Target, width: int, run: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention works in blocks of queries, and a last block of one is a lone token again."""
+    fed: dict[str, int] = {}
+    real = Binding.feed
+
+    def feed(self: Binding, name: str, values: NDArray[np.int64]) -> None:
+        fed[name] = values.size
+        real(self, name, values)
+
+    monkeypatch.setattr(Binding, "feed", feed)
+    slots = target.make_slots(2, width)
+    target.run([Row(slot, make_prompt(width), logits=1) for slot in slots[:rows]])
+    if rows == 1:
+        assert (fed["position_ids"], fed["input_ids"]) == (run, run)
+    else:
+        assert {
+            fed[f"{name}.{row}"] for name in ("position_ids", "row_index") for row in (0, 1)
+        } == {run}
+        assert fed["input_ids"] == 2 * width
 
 
 def test_rejected_tokens_leave_no_trace(target: Target, slots: list[Slot]) -> None:
