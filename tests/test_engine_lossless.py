@@ -28,6 +28,7 @@ from tests.engine_support import (
 )
 
 PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
+LONG = make_prompt(163, seed=163)
 MOST = 30
 FIXED = tuple(Speculation(policy="fixed", length=length) for length in range(1, 9))
 AUTO = Speculation()
@@ -91,17 +92,19 @@ async def test_identical_with_any_number_at_once(
     assert max(packed) == min(count, 4), "they were verified together"
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64, 129])
 async def test_identical_with_any_prefill_chunk(
-    tiny_package: Path, expected: dict[tuple[int, ...], list[int]], chunk: int
+    tiny_package: Path, package: Package, expected: dict[tuple[int, ...], list[int]], chunk: int
 ) -> None:
+    prompts = (*PROMPTS[3:6], LONG)
+    answers = {**expected, LONG: Reference(package).answer(LONG, MOST)}
     async with running(tiny_package) as engine:
-        answers = await ask_at_once(engine, PROMPTS[3:6], prefill_chunk=chunk)
+        together = await ask_at_once(engine, prompts, prefill_chunk=chunk)
         alone = await ask(
-            engine, PROMPTS[5], max_tokens=MOST, prefill_chunk=chunk, reuse_prefix=False
+            engine, LONG, max_tokens=MOST, prefill_chunk=chunk, reuse_prefix=False, speculation=OFF
         )
-    assert [said.ids for said in answers] == [expected[prompt] for prompt in PROMPTS[3:6]]
-    assert alone.ids == expected[PROMPTS[5]]
+    assert [said.ids for said in together] == [answers[prompt] for prompt in prompts]
+    assert alone.ids == answers[LONG]
 
 
 @pytest.mark.parametrize("rows", [(1,), (1, 2)])
