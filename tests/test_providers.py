@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from models import providers
 from models.errors import UserError
 from models.providers import (
+    cpu_flags,
     has_integer_dot_product,
     load_onnxruntime,
     processor_count,
@@ -133,3 +135,16 @@ def test_integer_dot_products_are_told_by_the_processors_flags(
 def test_processors_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5})
     assert processor_count() == 3
+
+
+def test_flags_are_read_as_the_system_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx_vnni\nbugs\t: none\n")
+    monkeypatch.setattr(providers, "Path", lambda _: cpuinfo)
+    assert cpu_flags() == {"fpu", "avx2", "avx_vnni"}
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    assert cpu_flags() == frozenset()
+    cpuinfo.unlink()
+    assert cpu_flags() == frozenset()
