@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 LEVELS = 127
@@ -61,12 +62,19 @@ def round_gptq(weight: Array, hessian: NDArray[np.float32]) -> IntegerWeight:
 
 
 def _inverse_factor(hessian: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Upper Cholesky factor of the inverse of the damped Hessian."""
-    damped = hessian.astype(np.float64)
-    diagonal = np.diagonal(damped)
-    damped[np.diag_indices_from(damped)] += _DAMPING * max(float(diagonal.mean()), 1e-12)
-    inverse = np.linalg.inv(damped)
-    factor: NDArray[np.float32] = np.linalg.cholesky((inverse + inverse.T) / 2).T.astype(np.float32)
+    """Upper U with U^T U the inverse of the damped Hessian.
+
+    With the order of rows and columns reversed (J), H = J L L^T J gives U = J L^-1 J: one Cholesky
+    factor and one triangular inverse, where the textbook takes two factors and a full inverse.
+    """
+    reversed_ = torch.from_numpy(np.ascontiguousarray(hessian[::-1, ::-1])).double()
+    diagonal = reversed_.diagonal()
+    diagonal += _DAMPING * max(float(diagonal.mean()), 1e-12)
+    lower = torch.linalg.cholesky(reversed_)
+    inverse = torch.linalg.solve_triangular(
+        lower, torch.eye(len(lower), dtype=torch.float64), upper=False
+    )
+    factor: NDArray[np.float32] = inverse.flip(0, 1).float().numpy()
     return factor
 
 

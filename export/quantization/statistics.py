@@ -12,8 +12,8 @@ from export.quantization.scratch import GraphOnDisk
 from export.runner import RowStep
 
 _HESSIAN_BYTES = 1 << 30
-_KEPT_ROWS = 512
-_CLIPS = np.linspace(0.3, 1.0, 29)
+_KEPT_ROWS = 192
+_CLIPS = np.linspace(0.3, 1.0, 15)
 Array = NDArray[np.float32]
 
 
@@ -28,7 +28,7 @@ class InputStatistics:
         self.hessian += rows.T @ rows
         room = _KEPT_ROWS - len(self.rows)
         if room > 0:
-            step = max(1, len(rows) // 64)
+            step = max(1, len(rows) // 12)
             self.rows = np.concatenate([self.rows, rows[::step][:room]])
 
 
