@@ -34,7 +34,12 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _cast_after_head(graph: Graph) -> set[int]:
     """Cast what the LM head computes; return the nodes behind the cast, which stay float32."""
-    head = next(node for node in graph.nodes if node.name == HEAD)
+    # Quantisation renames the head's weight but keeps the beginning.
+    head = next(
+        node
+        for node in graph.nodes
+        if any(name in graph.initializers and name.startswith(HEAD) for name in node.input)
+    )
     wide = f"{head.output[0]}/float32"
     graph.replace_uses(head.output[0], wide)
     cast = graph.add("Cast", [head.output[0]], [wide], name=f"{HEAD}/float32", to=TensorProto.FLOAT)

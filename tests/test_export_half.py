@@ -12,6 +12,7 @@ from export.checkpoint import inspect_source, load_checkpoint
 from export.decoder import trace_decoder
 from export.half import to_half
 from export.passes import canonicalise
+from export.quantization.nbits import to_nbits
 from export.rows import derive_rows
 from export.runner import GraphRunner, RowStep
 from export.sources import locate
@@ -61,3 +62,21 @@ def test_logits_are_near_the_fp32_graphs(
     assert half.dtype == np.float32
     worst = np.abs(plain - half).max()
     assert 0 < worst < 0.03 * plain.std()
+
+
+def test_block_quantised_graphs_are_halved_too(
+    pair: tuple[onnx.ModelProto, onnx.ModelProto, Path],
+) -> None:
+    plain, _, directory = pair
+    quantised = to_nbits(plain, 8, symmetric=True)
+    for name, model in (("int8", quantised), ("int8-half", to_half(quantised))):
+        skeleton = externalise(model, directory / f"{name}.weights")
+        save_graph(derive_rows(skeleton, 1), directory / f"{name}.onnx")
+    ids = [int(t) for t in np.random.default_rng(6).integers(3, 300, 48)]
+    full, half = (
+        GraphRunner(directory / f"{name}.onnx", capacity=64).run([RowStep(ids)])["logits"]
+        for name in ("int8", "int8-half")
+    )
+    # The kernel quantises activations: a rounding that goes the other way shows as a larger step.
+    assert 0 < np.abs(full - half).mean() < 0.03 * full.std()
+    assert (full.argmax(-1) == half.argmax(-1)).mean() > 0.9
