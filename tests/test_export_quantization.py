@@ -167,13 +167,20 @@ def _logits(model: onnx.ModelProto, ids: list[int], name: str = "logits") -> Any
         return stored.runner(1, CONTEXT).run([RowStep(ids)])[name]
 
 
-@pytest.mark.parametrize("size", [1, 2, 48, 64, 96, 576, 7 * 9])
+@pytest.mark.parametrize("size", [1, 2, 48, 64, 96, 576, 36, 136, 7 * 9])
 def test_rotations_are_orthogonal_and_seeded(size: int) -> None:
     turn = rotation(size, 5)
     np.testing.assert_allclose(turn @ turn.T, np.eye(size), atol=1e-12)
     np.testing.assert_array_equal(turn, rotation(size, 5))
     if size > 1:
         assert np.abs(turn - rotation(size, 6)).max() > 0.01
+
+
+@pytest.mark.parametrize("size", [12, 20, 28, 48, 576, 896, 960, 2304])
+def test_rotations_are_hadamard_where_paley_reaches(size: int) -> None:
+    """Every entry has the same magnitude, so that a spike is spread evenly."""
+    magnitudes = np.abs(rotation(size, 0)) * np.sqrt(size)
+    np.testing.assert_allclose(magnitudes, 1.0, atol=1e-12)
 
 
 def test_block_rotation_is_its_own_inverse_and_spreads_a_spike() -> None:
