@@ -212,7 +212,7 @@ def test_rotation_leaves_logits_and_hidden_unchanged(model: onnx.ModelProto) -> 
     assert np.abs(changed - numpy_helper.to_array(original)).max() > 0.1
 
 
-def test_a_stream_with_norms_after_the_layers_is_not_rotated(model: onnx.ModelProto) -> None:
+def _with_norm_after_attention(model: onnx.ModelProto) -> onnx.ModelProto:
     work = onnx.ModelProto()
     work.CopyFrom(model)
     graph = Graph(work)
@@ -226,7 +226,27 @@ def test_a_stream_with_norms_after_the_layers_is_not_rotated(model: onnx.ModelPr
         axis=-1,
     )
     graph.set_input(after, 1, "layers.0.o/normed")
-    assert not can_rotate(graph)
+    graph.finish()
+    return work
+
+
+def test_a_stream_with_norms_after_the_layers_is_quantised_without_rotating_it(
+    model: onnx.ModelProto, context: CalibrationContext
+) -> None:
+    sandwich = _with_norm_after_attention(model)
+    assert not can_rotate(Graph(sandwich))
+    stored = to_w8a8(sandwich, "u8u8", _texts(), context)
+    kinds = [node.op_type for node in stored.graph.node]
+    assert kinds.count("MatMulIntegerToFloat") == 4 * LAYERS + 1
+    embedding = next(i for i in stored.graph.initializer if i.name == "embedding")
+    original = next(i for i in model.graph.initializer if i.name == "embedding")
+    assert embedding.raw_data == original.raw_data
+    ids = _texts(1, 60)[0][::-1]
+    before, after = _logits(sandwich, ids), _logits(stored, ids)
+    assert after.shape == before.shape
+    assert np.abs(after - before).std() < 0.06 * before.std()
+    with on_disk(stored) as disk:
+        assert disk.runner(1, CONTEXT).run([RowStep(ids)], [])["logits"].shape == (0, VOCAB)
 
 
 @pytest.mark.parametrize("form", ["u8u8", "u8s8"])
