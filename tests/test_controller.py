@@ -50,8 +50,14 @@ def test_auto_never_drafts_where_it_cannot_pay() -> None:
 
 
 def test_auto_needs_a_gain_beyond_noise() -> None:
-    assert auto(FREE).length((0.02,), others=0) == 0
-    assert auto(FREE).length((0.04,), others=0) == 1
+    barely = RunCosts({2: 10.0, 3: 10.01, 32: 10.3})
+    assert auto(barely).length((0.02,), others=1) == 0
+    assert auto(barely).length((0.04,), others=1) == 1
+
+
+def test_auto_takes_the_token_that_pads_a_lone_stream_whatever_it_promises() -> None:
+    assert auto(STEEP).length((0.01, 0.9), others=0) == 1
+    assert auto(STEEP).length((0.01, 0.9), others=1) == 0
 
 
 def test_auto_maximises_expected_tokens_per_millisecond() -> None:

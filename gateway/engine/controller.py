@@ -11,7 +11,7 @@ LONGEST_DRAFT = 16
 """Draft tokens per round at most, where a request does not say."""
 
 _LEAST_GAIN = 1.03
-"""A draft must promise this much over plain decoding, so that noise never decides for it."""
+"""A draft that makes the run dearer must promise this much, so that noise never decides for it."""
 
 
 class Controller:
@@ -44,12 +44,15 @@ class Controller:
         if self._policy != "auto":
             return len(confidence)
         plain = self._costs.predict(others + 1)
-        best, best_gain = 0, _LEAST_GAIN
+        best, best_gain = 0, 1.0
         survival, expected = 1.0, 1.0
         for index, probability in enumerate(confidence):
             survival *= probability
             expected += survival
-            gain = expected * plain / self._costs.predict(others + 2 + index)
-            if gain > best_gain:
+            cost = self._costs.predict(others + 2 + index)
+            gain = expected * plain / cost
+            # A lone token is padded to a run of two: the first draft token of a stream that is
+            # alone is free, and needs no margin.
+            if gain > best_gain and (cost <= plain or gain >= _LEAST_GAIN):
                 best, best_gain = index + 1, gain
         return best
