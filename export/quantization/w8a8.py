@@ -28,7 +28,7 @@ from export.quantization.structure import HEAD, kind_of, linear, linears_of, wei
 
 _STATIC = (HEAD,)
 _EVEN = ("qkv", "gate_up", "o")
-_LARGEST_BLOCK = 32
+_LARGEST_BLOCK = 64
 
 
 def to_w8a8(
