@@ -17,7 +17,8 @@ from bench.setup import Setup, progress
 from bench.texts import Texts
 from models.errors import UserError
 from models.package import Package, load_package
-from models.providers import has_integer_dot_product, select_provider
+from models.processor import has_integer_dot_product
+from models.providers import select_provider
 from models.slots import Slot
 from models.target import Row, Target
 

@@ -10,13 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from models.package import MANIFEST, Package
-from models.providers import (
-    cpu_flags,
-    has_integer_dot_product,
-    load_onnxruntime,
-    nvidia_devices,
-    processor_count,
-)
+from models.processor import cpu_flags, has_integer_dot_product, processor_count
+from models.providers import load_onnxruntime, nvidia_devices
 
 _TELLING_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from export.recipe import recipe
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
 from models.package import WEIGHT_TYPES, Package, load_package
+from models.processor import integer_form
 
 ROW_COUNTS = (1, 2, 4, 8)
-# Raised whenever a package made from the same checkpoint would come out different.
-RECIPE = "1"
 _INTERRUPTED = 130
 _NOT_ON = {
     "cpu": {"fp16": "the CPU kernels compute in fp32, so it would only be slower"},
@@ -112,7 +112,7 @@ def _build(
         context=options.context,
         replace=replace,
     )
-    manifest = build_package(request, progress, RECIPE)
+    manifest = build_package(request, progress, recipe())
     size = sum(entry.bytes for entry in manifest.files.values())
     progress.line(f"wrote {out} ({size / 2**20:.0f} MiB, {weight_type}, rows {options.rows})")
     return 0
@@ -126,7 +126,7 @@ def _kept(out: Path, weight_type: str, device: str, rows: tuple[int, ...]) -> bo
         print(f"{out} is no valid package: {error.message}")
         return False
     if not _same(package, weight_type, device, rows):
-        print(f"{out} was made from another checkpoint or with other settings.")
+        print(f"{out} was made from another checkpoint, with other settings or by other code.")
         return False
     print(f"{out} is valid and up to date; --force builds it again.")
     return True
@@ -141,7 +141,8 @@ def _same(package: Package, weight_type: str, device: str, rows: tuple[int, ...]
         and target.weight_type == weight_type
         and target.device == device
         and package.row_counts == rows
-        and package.manifest.settings.get("recipe") == RECIPE
+        and target.integer_form in (None, integer_form())
+        and package.manifest.settings.get("recipe") == recipe()
     )
 
 

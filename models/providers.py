@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -50,28 +49,6 @@ def load_onnxruntime() -> Any:
 def nvidia_devices() -> tuple[str, ...]:
     """Device nodes of the NVIDIA GPUs of this machine."""
     return tuple(sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*")))
-
-
-def cpu_flags() -> frozenset[str]:
-    """The processor's feature flags as Linux names them; empty where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    for line in lines:
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
-
-
-def has_integer_dot_product() -> bool:
-    """Whether u8 x s8 products accumulate in 32 bits (VNNI or AMX); AVX2 alone saturates."""
-    return bool(cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8"})
-
-
-def processor_count() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def select_provider(device: str, package_device: str) -> Provider:

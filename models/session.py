@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.errors import UserError
-from models.providers import Provider, load_onnxruntime, processor_count
+from models.processor import processor_count
+from models.providers import Provider, load_onnxruntime
 
 _pools: dict[str, int] = {}
 

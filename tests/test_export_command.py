@@ -188,6 +188,12 @@ def test_a_valid_demo_package_is_kept_without_torch(
     assert "valid and up to date" in again.stdout
     assert (out / "package.json").stat().st_mtime_ns == before
 
+    with monkeypatch.context() as changed:
+        changed.setattr("export.__main__.recipe", lambda: "of other code")
+        assert export("--demo", "--dtype", "fp32") == 0
+    made_by_other_code = load_package(out)
+    assert made_by_other_code.manifest.settings["recipe"] == "of other code"
+
     with (out / "tokenizer.json").open("a") as stream:
         stream.write(" ")
     with pytest.raises(UserError):

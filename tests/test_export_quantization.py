@@ -14,7 +14,7 @@ from export.graph import CONTRIB, Graph
 from export.quantization import CalibrationContext, quantize, weight_types
 from export.quantization.answers import Answer
 from export.quantization.folding import can_rotate, rotate_stream, rotate_values
-from export.quantization.integer import InputForm, IntegerLowering, integer_form
+from export.quantization.integer import InputForm, IntegerLowering
 from export.quantization.quality import (
     Reference,
     measure_quality,
@@ -28,6 +28,7 @@ from export.quantization.statistics import static_scale
 from export.quantization.w8a8 import to_w8a8
 from export.runner import GraphRunner, RowStep
 from models.errors import UserError
+from models.processor import integer_form
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, INNER, VOCAB = 2, 4, 2, 16, 48, 96, 131
 CONTEXT = 160
@@ -466,19 +467,3 @@ def test_fp32_passes_and_unknown_types_do_not(
     assert quantize(model, "fp32", context) == (model, {}, None)
     with pytest.raises(UserError, match="w9a9"):
         quantize(model, "w9a9", context)
-
-
-@pytest.mark.parametrize(
-    ("flags", "form"),
-    [
-        ("fpu avx2 fma", "u8u8"),
-        ("fpu avx2 avx_vnni fma", "u8s8"),
-        ("avx512f avx512_vnni", "u8s8"),
-        ("avx512_bf16 amx_int8 amx_tile", "u8s8"),
-    ],
-)
-def test_integer_form_follows_the_cpu(flags: str, form: str, tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(f"processor : 0\nmodel name : avx_vnni in name only\nflags\t\t: {flags}\n")
-    assert integer_form(cpuinfo) == form
-    assert integer_form(tmp_path / "missing") == "u8u8"

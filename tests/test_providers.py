@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from models import providers
 from models.errors import UserError
-from models.providers import (
-    cpu_flags,
-    has_integer_dot_product,
-    load_onnxruntime,
-    processor_count,
-    select_provider,
-)
+from models.providers import load_onnxruntime, select_provider
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
@@ -113,38 +105,3 @@ def test_the_runtime_is_not_imported_with_the_module() -> None:
     """So that a missing one is an error message and no traceback."""
     assert "onnxruntime" not in vars(providers)
     assert load_onnxruntime() is sys.modules["onnxruntime"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "has"),
-    [
-        ({"avx2", "fma"}, False),
-        (set(), False),
-        ({"avx2", "avx_vnni"}, True),
-        ({"avx512_vnni"}, True),
-        ({"amx_int8"}, True),
-    ],
-)
-def test_integer_dot_products_are_told_by_the_processors_flags(
-    flags: set[str], has: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(providers, "cpu_flags", lambda: frozenset(flags))
-    assert has_integer_dot_product() is has
-
-
-def test_processors_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3, 5})
-    assert processor_count() == 3
-
-
-def test_flags_are_read_as_the_system_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx_vnni\nbugs\t: none\n")
-    monkeypatch.setattr(providers, "Path", lambda _: cpuinfo)
-    assert cpu_flags() == {"fpu", "avx2", "avx_vnni"}
-    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
-    assert cpu_flags() == frozenset()
-    cpuinfo.unlink()
-    assert cpu_flags() == frozenset()

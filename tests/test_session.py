@@ -10,7 +10,8 @@ import pytest
 from models import session as session_module
 from models.errors import UserError
 from models.package import Package, load_package
-from models.providers import Provider, processor_count, select_provider
+from models.processor import processor_count
+from models.providers import Provider, select_provider
 from models.session import Binding, Session, kernel_versions, share_threads
 
 CPU = select_provider("cpu", "cpu")

@@ -14,7 +14,6 @@ An input with a few large values per row may be rotated in blocks first (QuaRot'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +24,6 @@ from export.quantization.rounding import LEVELS, IntegerWeight
 from export.quantization.structure import linear
 
 ZERO = 128
-_EXACT_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
-
-
-def integer_form(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The form for this machine: `u8s8` where its instructions do not saturate, else `u8u8`."""
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return "u8u8"
-    flags = {
-        flag
-        for line in text.splitlines()
-        if line.startswith("flags")
-        for flag in line.partition(":")[2].split()
-    }
-    return "u8s8" if flags & _EXACT_FLAGS else "u8u8"
 
 
 @dataclass(frozen=True, slots=True)

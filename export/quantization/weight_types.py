@@ -6,7 +6,6 @@ import onnx
 
 from export.quantization.answers import Answer, Sampling, prompt_ids, write_answers
 from export.quantization.context import CalibrationContext
-from export.quantization.integer import integer_form
 from export.quantization.nbits import to_nbits
 from export.quantization.prompts import CALIBRATION, HELD_OUT
 from export.quantization.quality import (
@@ -18,6 +17,7 @@ from export.quantization.quality import (
 from export.quantization.scratch import GraphOnDisk, on_disk
 from export.quantization.w8a8 import to_w8a8
 from models.errors import UserError
+from models.processor import integer_form
 
 _ROWS = 8
 _CALIBRATING = Sampling(max_tokens=128, temperature=0.8)

@@ -20,14 +20,8 @@ from gateway.settings import Settings
 from models.errors import UserError
 from models.memory import available_bytes, format_bytes, memory_need, require_memory
 from models.package import Package, load_package
-from models.providers import (
-    cpu_flags,
-    has_integer_dot_product,
-    load_onnxruntime,
-    nvidia_devices,
-    processor_count,
-    select_provider,
-)
+from models.processor import cpu_flags, has_integer_dot_product, processor_count
+from models.providers import load_onnxruntime, nvidia_devices, select_provider
 
 LIBRARIES = ("outpace", "aiohttp", "jinja2", "numpy", "orjson", "tokenizers", "uvloop")
 INTEGER_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")

@@ -20,7 +20,8 @@ from models.errors import UserError
 from models.memory import MemoryNeed, memory_need, require_memory
 from models.package import Package
 from models.probe import ProbeResult, probe
-from models.providers import has_integer_dot_product, select_provider
+from models.processor import has_integer_dot_product
+from models.providers import select_provider
 from models.slots import Lease, Slot, SlotPool
 from models.target import Row, Target
 from models.tokenizer import Tokenizer
