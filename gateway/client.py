@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from socket import gaierror
 from typing import Any
 
 import aiohttp
@@ -142,16 +144,19 @@ async def connect(
 
 
 def _socket_url(url: str) -> str:
-    base = url.rstrip("/").removesuffix("/v1")
+    base = url if "://" in url else f"http://{url}"
+    base = base.rstrip("/").removesuffix("/v1")
     return base if base.endswith("/responses") else f"{base}/v1/responses"
 
 
 def _no_connection(url: str, error: Exception) -> UserError:
-    if isinstance(error, aiohttp.InvalidURL):
-        return UserError(f"{url!r} is not a URL.", code="invalid_url", param="url")
+    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
+        return UserError(
+            f"{url!r} is not a URL like http://127.0.0.1:8765.", code="invalid_url", param="url"
+        )
     if isinstance(error, aiohttp.WSServerHandshakeError):
         reasons = {
-            401: "asks for an API key: set OUTPACE_API_KEY.",
+            401: "asks for a valid API key: set OUTPACE_API_KEY.",
             403: "does not allow connections by this name; use the address it printed.",
             404: "has no /v1/responses: is it an Outpace gateway?",
             503: "is still loading, or shutting down; try again shortly.",
@@ -159,7 +164,16 @@ def _no_connection(url: str, error: Exception) -> UserError:
         reason = reasons.get(error.status, f"answered with status {error.status}.")
         return UserError(f"the server at {url} {reason}", code="gateway_refused", param="url")
     return UserError(
-        f"no gateway answers at {url} ({error}). Start one with: outpace serve",
+        f"no gateway answers at {url} ({_reason(error)}). Start one with: outpace serve",
         code="gateway_unreachable",
         param="url",
     )
+
+
+def _reason(error: Exception) -> str:
+    """aiohttp's text for a refused connection speaks of SSL and repeats the address."""
+    if not isinstance(error, aiohttp.ClientConnectorError) or not error.os_error.errno:
+        return str(error) or type(error).__name__
+    if isinstance(error.os_error, gaierror):
+        return "the name is not known"
+    return os.strerror(error.os_error.errno).lower()

@@ -84,3 +84,28 @@ async def test_a_gateway_that_loads_says_so() -> None:
     async with serving(None) as served:
         with pytest.raises(UserError, match="still loading"):
             await connect(served.url)
+
+
+async def test_an_address_needs_no_scheme() -> None:
+    async with serving(FakeEngine("yes")) as served:
+        chat = await connect(served.url.removeprefix("http://"))
+        assert (await chat.ask("one", lambda text: None))["status"] == "completed"
+        await chat.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "message"),
+    [
+        ("http://127.0.0.1:1", "gateway_unreachable", "at http://127.0.0.1:1 (connection refused)"),
+        ("http://nobody.invalid", "gateway_unreachable", "(the name is not known)"),
+        ("ftp://127.0.0.1", "invalid_url", "is not a URL like http://"),
+        ("http://127.0.0.1:99999", "invalid_url", "is not a URL like http://"),
+    ],
+)
+async def test_why_there_is_no_connection_is_said_in_plain_words(
+    url: str, code: str, message: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        await connect(url)
+    assert refused.value.code == code
+    assert message in refused.value.message
