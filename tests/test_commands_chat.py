@@ -206,9 +206,11 @@ async def test_what_a_model_says_cannot_move_the_cursor() -> None:
         ({"status": "failed"}, "tau - | TPOT - ms"),
         ({"status": "cancelled", "timings": {"tau": 2.346, "tpot_ms": None}}, "tau 2.35 | TPOT -"),
         ({"status": "cancelled", "timings": {}}, "| cancelled"),
+        ({"timings": {"drafter": "ngram", "policy": "auto"}}, "| ngram, auto"),
+        ({"timings": {"drafter": "off", "policy": "off"}}, "| speculation off"),
     ],
 )
-def test_a_missing_figure_is_a_dash(response: dict[str, Any], expected: str) -> None:
+def test_the_summary_of_an_answer(response: dict[str, Any], expected: str) -> None:
     assert expected in summary(response)
 
 

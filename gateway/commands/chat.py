@@ -150,7 +150,9 @@ def summary(response: dict[str, Any]) -> str:
         f"first token {_figure(timings.get('ttft_ms'), '.0f')} ms",
         f"{usage.get('output_tokens', 0)} tokens",
         f"drafts accepted {timings.get('draft_n_accepted', 0)} of {timings.get('draft_n', 0)}",
-        f"{timings.get('drafter', '?')}, {timings.get('policy', '?')}",
+        "speculation off"
+        if timings.get("policy") == "off"
+        else f"{timings.get('drafter', '?')}, {timings.get('policy', '?')}",
     ]
     if response.get("status") != "completed":
         parts.append(str(response.get("status")))
