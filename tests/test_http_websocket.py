@@ -341,3 +341,11 @@ async def test_speculation_reaches_the_engine() -> None:
         ("off", 4),
     ]
     assert events[-1]["response"]["timings"]["policy"] == "off"
+
+
+async def test_an_unknown_type_is_told_what_is_served() -> None:
+    async with serving(FakeEngine("a")) as served, socket_to(served) as socket:
+        await socket.send_json({"type": "session.update"})
+        event = await socket.receive_json(timeout=5)
+    assert event["error"]["param"] == "type"
+    assert event["error"]["message"].endswith("known are response.create and response.cancel.")

@@ -98,8 +98,7 @@ class Connection:
             self._cancel(required(document, "response_id", str))
         else:
             raise UserError(
-                f"type {kind[:60]!r} is not known; known are response.create, response.cancel"
-                " and response.steer.",
+                f"type {kind[:60]!r} is not known; known are response.create and response.cancel.",
                 code="unsupported_value",
                 param="type",
             )
