@@ -32,6 +32,9 @@ class Tokenizer:
         self.special_ids = frozenset(
             token["id"] for token in definition.get("added_tokens", ()) if token["special"]
         )
+        self.special_tokens: tuple[str, ...] = tuple(
+            token["content"] for token in definition.get("added_tokens", ()) if token["special"]
+        )
         self.vocab_size: int = library.get_vocab_size(with_added_tokens=True)
 
     @classmethod

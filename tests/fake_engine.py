@@ -65,6 +65,7 @@ def fake_package(path: Path = Path("/nowhere")) -> Package:
 class CharacterTokenizer:
     def __init__(self) -> None:
         self.encoded: list[str] = []
+        self.special_tokens: tuple[str, ...] = ()
 
     def encode(self, text: str) -> list[int]:
         self.encoded.append(text)

@@ -3,6 +3,9 @@
 A turn keeps the exact text and ids that the target has seen. When the next turn's rendering begins
 with that text, only the rest is encoded: the ids are then a true extension of the slot's, even
 where encoding the whole text would have split the answer into other tokens.
+
+Special tokens are the template's to write. Where a message spells one out (`<|im_end|>` in a pasted
+file) it is text about a token, not the token: nobody who is quoted can open a turn of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +18,16 @@ from models.errors import UserError
 
 Role = Literal["system", "user", "assistant"]
 
+_SPELLED = "\udfff"
+"""Stands inside a special token that a message spells out; text is encoded piece by piece between
+these. A lone surrogate, which decoded JSON never holds."""
+
 
 class Encoder(Protocol):
     """What is needed of `models.tokenizer.Tokenizer`."""
+
+    @property
+    def special_tokens(self) -> Sequence[str]: ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -75,16 +85,17 @@ def build_prompt(
 ) -> Prompt:
     """The prompt of `messages` behind `previous`, with `instructions` as its system message.
 
-    Without a template (a base model) the texts are simply joined. Raises `UserError`
+    Without a template (a base model) the texts are simply joined, special tokens in them are what
+    they say. Raises `UserError`
     (`template_error`, or `missing_required_parameter` when there is nothing to continue).
     """
     said = (*(previous.messages if previous else ()), *messages)
     spoken = (Message("system", instructions), *said) if instructions else said
-    text = _render(template, spoken)
+    text = _render(template, spoken, encoder.special_tokens)
     if previous is not None and text.startswith(previous.text):
-        ids = (*previous.ids, *encoder.encode(text[len(previous.text) :]))
+        ids = (*previous.ids, *_encode(encoder, text[len(previous.text) :]))
     else:
-        ids = tuple(encoder.encode(text))
+        ids = tuple(_encode(encoder, text))
     if not ids:
         raise UserError(
             "input is empty: there is no text to continue.",
@@ -94,9 +105,24 @@ def build_prompt(
     return Prompt(messages=said, text=text, ids=ids)
 
 
-def _render(template: Template | None, messages: Sequence[Message]) -> str:
+def _encode(encoder: Encoder, text: str) -> list[int]:
+    return [token for piece in text.split(_SPELLED) for token in encoder.encode(piece)]
+
+
+def _spelled_out(text: str, special_tokens: Sequence[str]) -> str:
+    for token in special_tokens:
+        text = text.replace(token, token[:1] + _SPELLED + token[1:])
+    return text
+
+
+def _render(
+    template: Template | None, messages: Sequence[Message], special_tokens: Sequence[str]
+) -> str:
     if template is None:
         return "".join(message.content for message in messages)
     return template.render(
-        [{"role": message.role, "content": message.content} for message in messages]
+        [
+            {"role": message.role, "content": _spelled_out(message.content, special_tokens)}
+            for message in messages
+        ]
     )
