@@ -31,7 +31,7 @@ def load(path: Path) -> list[Question]:
     Raises `UserError` (`prompts_invalid`) that names the file and the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         _refuse(f"{path}: cannot be read ({error})")
     return parse(text, str(path))
@@ -46,7 +46,9 @@ def builtin() -> list[Question]:
 def parse(text: str, name: str) -> list[Question]:
     # Not splitlines: it also splits at separators that JSON strings may contain.
     lines = enumerate(text.split("\n"), start=1)
-    questions = [_question(line, f"{name}:{number}", number) for number, line in lines if line]
+    questions = [
+        _question(line, f"{name}:{number}", number) for number, line in lines if line.strip()
+    ]
     if not questions:
         _refuse(f"{name}: has no prompts")
     seen: set[str] = set()
@@ -60,7 +62,8 @@ def parse(text: str, name: str) -> list[Question]:
 def _question(line: str, where: str, number: int) -> Question:
     try:
         record: Any = json.loads(line)
-    except ValueError as error:
+        json.dumps(record, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         _refuse(f"{where}: is not valid JSON ({error})")
     if not isinstance(record, dict):
         _refuse(f"{where}: is not a JSON object")

@@ -29,6 +29,12 @@ def test_only_turns_are_needed_and_empty_lines_are_nothing(tmp_path: Path) -> No
     assert load(file) == [Question("1", "all", ("a",)), Question("3", "all", ("b",))]
 
 
+def test_a_file_from_another_editor_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"turns": ["a"]}\r\n \r\n{"turns": ["b"]}\r\n')
+    assert load(file) == [Question("1", "all", ("a",)), Question("3", "all", ("b",))]
+
+
 def test_a_separator_inside_a_text_does_not_end_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps({"turns": ["a\u2028b\x85c"]}, ensure_ascii=False))
     assert load(file)[0].turns == ("a\u2028b\x85c",)
@@ -38,6 +44,8 @@ def test_a_separator_inside_a_text_does_not_end_its_line(tmp_path: Path) -> None
     ("line", "problem"),
     [
         ("{", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"turns": ["\\ud800"]}', "is not valid JSON"),
         ("[]", "is not a JSON object"),
         ('{"question_id": 1}', "turns must be a list"),
         ('{"turns": []}', "turns must be a list"),
