@@ -128,16 +128,19 @@ def load_package(path: Path) -> Package:
     missing, truncated or altered, or the schema version that this build does not know.
     """
     path = Path(path)
-    manifest_path = path / MANIFEST
-    if not manifest_path.is_file():
-        raise UserError(
-            f"no package at {path}: {MANIFEST} is missing. Make one with `python -m export`.",
-            code="package_missing",
-            param=MANIFEST,
-        )
-    manifest = _parse_manifest(manifest_path)
-    for name, entry in manifest.files.items():
-        _check_file(path, name, entry)
+    name = MANIFEST
+    try:
+        if not (path / MANIFEST).is_file():
+            raise UserError(
+                f"no package at {path}: {MANIFEST} is missing. Make one with `python -m export`.",
+                code="package_missing",
+                param=MANIFEST,
+            )
+        manifest = _parse_manifest(path / MANIFEST)
+        for name, entry in manifest.files.items():
+            _check_file(path, name, entry)
+    except OSError as error:
+        raise _invalid(name, f"cannot be read ({error.strerror})") from None
     _check_names(manifest)
     return Package(path=path, manifest=manifest)
 
@@ -146,7 +149,7 @@ def _parse_manifest(path: Path) -> Manifest:
     raw = path.read_bytes()
     try:
         document = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(MANIFEST, f"is not valid JSON ({error})") from None
     if not isinstance(document, dict):
         raise _invalid(MANIFEST, "is not a JSON object")

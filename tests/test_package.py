@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +185,34 @@ def test_a_manifest_that_is_no_object_is_refused(tmp_path: Path, content: str) -
 def test_a_manifest_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_bytes(b"\xff\xfe\x00")
     assert "not valid JSON" in refusal(tmp_path).message
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_a_manifest_nested_without_end_is_refused(tmp_path: Path, opening: str) -> None:
+    (tmp_path / MANIFEST).write_text(opening * 100_000)
+    assert refusal(tmp_path).param == MANIFEST
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "target.weights"])
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    written(tmp_path)
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    error = refusal(tmp_path)
+    assert error.param == name
+    assert f"{name} cannot be read (Permission denied)" in error.message
+
+
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    assert "File name too long" in refusal(tmp_path / ("x" * 300)).message
 
 
 @pytest.mark.parametrize("name", ["../target.weights", "/etc/passwd", "sub/target.weights"])
