@@ -74,6 +74,8 @@ class Settings:
             raise _invalid("speculation.length", "is needed with the policy 'fixed'")
         if not all(self.api_keys):
             raise _invalid("api_keys", "has an empty key")
+        if not all(key.isprintable() for key in self.api_keys):
+            raise _invalid("api_keys", "has a key that no client could send: unprintable text")
         for origin in self.allowed_origins:
             if not ORIGIN.fullmatch(origin):
                 raise _invalid(
@@ -117,6 +119,7 @@ def load_settings(
     """
     named = environment.get("OUTPACE_CONFIG")
     path = config or (Path(named) if named else None)
+    path = None if path is None else _expanded(path, "config")
     values: dict[str, Any] = {}
     if path is not None:
         values |= _from_file(path)
@@ -128,12 +131,12 @@ def load_settings(
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"cannot read {path}: {error}.", code="config_unreadable", param="config"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid TOML: {error}.", code="config_unreadable", param="config"
         ) from None
@@ -184,7 +187,7 @@ def _from_text(name: str, text: str, where: str) -> Any:
             raise _invalid(where, f"must be true or false, not {text!r}")
         return text.lower() in ("1", "true", "yes")
     if kind is Path:
-        return Path(text).expanduser()
+        return _expanded(Path(text), where)
     if kind is str:
         return text
     try:
@@ -203,13 +206,20 @@ def _from_toml(name: str, value: Any, path: Path) -> Any:
         return tuple(value)
     if kind is Path and isinstance(value, str):
         # Relative to the file, so that a package beside it is found from anywhere.
-        return path.expanduser().absolute().parent / Path(value).expanduser()
+        return path.absolute().parent / _expanded(Path(value), where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         noun = "string" if kind is Path else kind.__name__
         raise _invalid(where, f"must be of type {noun}, not {type(value).__name__}")
     return value
+
+
+def _expanded(path: Path, where: str) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise _invalid(where, f"names the home of a user who is not known here: {path}") from None
 
 
 def _plain(kind: Any) -> tuple[type, bool]:

@@ -189,6 +189,8 @@ def test_other_addresses_that_cannot_be_had() -> None:
         bind(Settings(host="no.such.host.invalid", port=0))
     with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1:0"):
         bind(Settings(host="192.0.2.1", port=0))
+    with pytest.raises(UserError, match=r"cannot listen on a\.\.b:0: this is no host name"):
+        bind(Settings(host="a..b", port=0))
 
 
 def test_an_unknown_variable_stops_it(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,8 @@ def test_an_unknown_variable_names_the_nearest() -> None:
         ('log_level = "loud"', "log_level"),
         ("drain_seconds = nan", "drain_seconds"),
         ("package = 7", "package"),
+        ('package = "~nobody-of-this-name/x"', "package"),
+        ('api_keys = ["a\\u0007"]', "api_keys"),
         ('[speculation]\npolicy = "best"', "speculation.policy"),
         ('[speculation]\npolicy = "fixed"', "speculation.length"),
         ('[speculation]\ndrafter = "medusa"', "speculation.drafter"),
@@ -137,6 +140,7 @@ def test_a_bad_value_in_a_file_is_named(tmp_path: Path, text: str, where: str) -
         ("OUTPACE_PORT", ""),
         ("OUTPACE_INSECURE", "maybe"),
         ("OUTPACE_DRAIN_SECONDS", "soon"),
+        ("OUTPACE_PACKAGE", "~nobody-of-this-name/x"),
     ],
 )
 def test_a_bad_variable_is_named(variable: str, value: str) -> None:
@@ -145,12 +149,22 @@ def test_a_bad_variable_is_named(variable: str, value: str) -> None:
     assert caught.value.code == "invalid_setting"
 
 
+def test_a_key_in_another_encoding_is_refused() -> None:
+    with pytest.raises(UserError, match="api_keys"):
+        load_settings({"OUTPACE_API_KEYS": os.fsdecode(b"\xff")}, {})
+
+
+def test_a_file_in_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(UserError, match="config names the home of a user who is not known"):
+        load_settings({"OUTPACE_CONFIG": "~nobody-of-this-name/x.toml"}, {})
+
+
 def test_a_bad_flag_is_named() -> None:
     with pytest.raises(UserError, match="--drain-seconds must be a number, not 'x'"):
         load_settings({}, {"drain_seconds": "x"})
 
 
-@pytest.mark.parametrize("content", [None, "port = ", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [None, "port = ", b"\xff\xfe", "a = " + "[" * 5000])
 def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None) -> None:
     path = tmp_path / "outpace.toml"
     if content is not None:

@@ -141,6 +141,8 @@ def bind(settings: Settings) -> socket.socket:
         except OSError:
             listener.close()
             raise
+    except UnicodeError:
+        raise _cannot_listen(settings, OSError("this is no host name")) from None
     except OSError as error:
         raise _cannot_listen(settings, error) from None
     return listener
