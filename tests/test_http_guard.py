@@ -63,6 +63,9 @@ async def test_bodies_that_are_too_large_or_no_json() -> None:
         assert (status, body["error"]["code"]) == (413, "message_too_large")
         status, body = await get(served, "/v1/responses", method="POST", data=b"{")
         assert (status, body["error"]["code"]) == (400, "invalid_json")
+        packed = {"data": b"no gzip", "headers": {"Content-Encoding": "gzip"}}
+        status, body = await get(served, "/v1/responses", method="POST", **packed)
+        assert (status, body["error"]["code"]) == (400, "bad_request")
         status, body = await get(served, "/v1/responses", method="POST", json={"input": "x"})
         assert (status, body["status"]) == (200, "completed")
 

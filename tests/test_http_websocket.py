@@ -263,6 +263,11 @@ GARBAGE: list[tuple[str, str, str | None]] = [
     ('{"type":"response.create","stream_id":7}', "invalid_type", "stream_id"),
     ('{"type":"response.create"}', "missing_required_parameter", "input"),
     ("[" * 5000, "invalid_json", None),
+    *(
+        (f'{{"type":"{kind}","{field}":{"[" * depth}{"]" * depth}}}', "invalid_json", None)
+        for kind, field in (("response.steer", "input"), ("response.create", "tools"))
+        for depth in (252, 253, 300, 1000)
+    ),
 ]
 
 

@@ -27,6 +27,11 @@ def decode_object(raw: str | bytes) -> dict[str, Any]:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise UserError(f"The message is not valid JSON: {error}.", code="invalid_json") from None
+    try:
+        # 1024 levels are read but 254 written, and answers repeat parts of a request, wrapped.
+        orjson.dumps([[[document]]])
+    except orjson.JSONEncodeError:
+        raise UserError("The message is nested too deeply.", code="invalid_json") from None
     if not isinstance(document, dict):
         raise wrong_type(None, "an object", document)
     return document

@@ -45,6 +45,9 @@ async def error_envelope(request: web.Request, handler: Handler) -> web.StreamRe
         return error_response(wire_error(error))
     except web.HTTPException as refused:
         return _from_aiohttp(request, refused)
+    except web.RequestPayloadError:
+        unreadable = "The body does not follow its Content-Encoding or Transfer-Encoding."
+        return error_response(WireError(400, "bad_request", unreadable))
     except ConnectionError:
         raise
     except Exception as error:
