@@ -98,8 +98,12 @@ class Client:
         return await self._collect(sent)
 
     async def send(self, request: Mapping[str, Any]) -> None:
+        """Raises `GatewayError` where the socket was closed."""
         message = orjson.dumps({"type": "response.create", **request})
-        await self._ws.send_str(message.decode())
+        try:
+            await self._ws.send_str(message.decode())
+        except (ConnectionError, aiohttp.ClientError) as error:
+            raise GatewayError(f"the socket was closed ({error})") from None
 
     async def event(self) -> dict[str, Any]:
         """The next event. Raises `GatewayError` for an error, a closed socket and silence."""

@@ -84,7 +84,7 @@ async def _measure(
         running_gateway(setup, context=context) as gateway,
         connected(gateway.url) as client,
     ):
-        raw = _Raw(setup, context)
+        raw = await asyncio.to_thread(_Raw, setup, context)
         for past in pasts:
             text = await _talkative(client, setup, texts, past, max_tokens)
             if text is None:
@@ -112,7 +112,8 @@ async def _talkative(
 async def _pair(client: Client, raw: _Raw, text: str, max_tokens: int, repeat: int) -> Pair:
     # Idle threads of ONNX Runtime spin for a moment before they sleep.
     await asyncio.sleep(_SETTLE_SECONDS)
-    before = raw.tpot_ms() if repeat % 2 and raw.prepared else None
+    # Raw runs take a thread: a client that answers no pings is dropped by the gateway.
+    before = await asyncio.to_thread(raw.tpot_ms) if repeat % 2 and raw.prepared else None
     if before is not None:
         await asyncio.sleep(_SETTLE_SECONDS)
     answer = await client.ask(text, max_tokens=max_tokens, speculation={"policy": "off"})
@@ -120,8 +121,8 @@ async def _pair(client: Client, raw: _Raw, text: str, max_tokens: int, repeat: i
     assert gateway_ms is not None, "the same prompt was answered at length before"
     if before is None:
         await asyncio.sleep(_SETTLE_SECONDS)
-        raw.prepare(answer.prompt_tokens, answer.tokens)
-        before = raw.tpot_ms()
+        await asyncio.to_thread(raw.prepare, answer.prompt_tokens, answer.tokens)
+        before = await asyncio.to_thread(raw.tpot_ms)
     return Pair(answer.prompt_tokens, answer.tokens, before, gateway_ms)
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bench.__main__ import main
 from bench.client import GatewayError, connect, connected
 from bench.gateway_process import running_gateway
+from bench.overhead import _pair
 from bench.prompts import Question
 from bench.setup import Setup
 from bench.texts import Texts
 from models.errors import UserError
 from models.package import load_package
+from tests.fake_engine import FakeEngine
+from tests.http_serving import serving
 
 
 @pytest.fixture
@@ -122,3 +126,31 @@ def test_texts_of_a_length_are_as_long_as_asked(tiny_package: Path) -> None:
         assert text.startswith("Say this again.\n\nthe cat and a hat the cat")
         assert wanted - 8 <= len(texts.ids(text)) <= wanted
     assert texts.of_length("Say this again.", ["the cat"], 1) == "Say this again."
+
+
+async def test_a_socket_that_was_closed_is_the_gateways_failure() -> None:
+    async with serving(FakeEngine("yes")) as served, connected(served.url) as client:
+        await client._ws.close()
+        with pytest.raises(GatewayError, match="the socket was closed"):
+            await client.ask("one", max_tokens=4)
+
+
+async def test_raw_runs_leave_the_client_to_its_pings() -> None:
+    loop_thread = threading.get_ident()
+    seen: list[int] = []
+
+    class Raw:
+        prepared = False
+
+        def prepare(self, past: int, tokens: int) -> None:
+            seen.append(threading.get_ident())
+
+        def tpot_ms(self) -> float:
+            seen.append(threading.get_ident())
+            return 1.0
+
+    async with serving(FakeEngine("yes")) as served, connected(served.url) as client:
+        pair = await _pair(client, cast(Any, Raw()), "one", 4, 0)
+    assert pair.raw_ms == 1.0
+    assert len(seen) == 2
+    assert loop_thread not in seen
