@@ -14,7 +14,10 @@ from models.errors import UserError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, 1 for what a user can put right, 2 for wrong usage."""
-    parsed = _parser().parse_args(arguments)
+    parsed, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        # argparse alone would show the usage of `outpace`, which does not name a command's flags.
+        parsed.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         status: int = parsed.run(parsed)
     except UserError as error:
@@ -42,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         summary = (command.__doc__ or "").partition("\n")[0]
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         command.add_arguments(added)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, refuse=added.error)
     return parser
 
 

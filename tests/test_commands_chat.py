@@ -226,4 +226,6 @@ def test_wrong_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 2
-    assert "--prot" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --prot 1" in said
+    assert "[--port VALUE]" in said
