@@ -64,9 +64,13 @@ def select_provider(device: str, package_device: str) -> Provider:
         )
     wanted = package_device if device == "auto" else device
     if wanted != package_device:
+        remedy = (
+            "Packages for it cannot be exported yet."
+            if wanted == "tensorrt"
+            else f"Export it again with --device {wanted}."
+        )
         raise UserError(
-            f"the package was built for {package_device} and cannot run on {wanted}."
-            f" Export it again with --device {wanted}.",
+            f"the package was built for {package_device} and cannot run on {wanted}. {remedy}",
             code="provider_unavailable",
             param="device",
         )

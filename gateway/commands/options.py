@@ -15,7 +15,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "package": "directory that python -m export wrote",
         "host": "address to listen on",
         "port": "port to listen on; 0 takes a free one",
-        "device": "cpu, cuda, tensorrt, or auto: what the package was built for",
+        "device": "cpu, cuda, or auto: what the package was built for",
         "slots": "requests that run at once",
         "threads": "threads of the target's runs",
         "context": "tokens per slot; auto: all that the package holds",
