@@ -121,6 +121,36 @@ def reset(connection: aiohttp.ClientWebSocketResponse) -> None:
     connection._response.connection.transport.abort()  # type: ignore[union-attr]
 
 
+async def test_who_asks_while_answers_end_is_told_to_come_again(tiny_package: Path) -> None:
+    async with (
+        served("--package", str(tiny_package)) as running,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        session.ws_connect(f"{running.url}/responses") as connection,
+    ):
+        for lane in range(12):
+            await connection.send_json(
+                {"type": "response.create", "input": "hello", "stream_id": str(lane)}
+            )
+        await connection.receive_json(timeout=20)
+        running.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            while True:
+                async with session.get(f"{running.url}/models") as late:
+                    if late.status != 200:
+                        break
+        assert (late.status, late.headers["Retry-After"]) == (503, "5")
+        await connection.send_json({"type": "response.create", "input": "x", "stream_id": "late"})
+        while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+            event = message.json()
+            if event["stream_id"] == "late":
+                break
+        assert (event["type"], event["error"]["code"]) == ("error", "draining")
+        while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+            pass
+        assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
+        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+
+
 async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:
     async with served("--package", str(tiny_package)) as running:
         running.process.send_signal(signal.SIGINT)

@@ -112,6 +112,8 @@ async def _load(settings: Settings, gateway: Gateway) -> None:
 
 
 async def _close(gateway: Gateway, runner: web.AppRunner) -> None:
+    # First drained, then closed: while answers end, who asks is told 503 and when to come again.
+    await runner.shutdown()
     await runner.cleanup()
     if gateway.engine is not None:
         await gateway.engine.close()
