@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from bench.client import Client, connected
+from bench.client import WireAnswer, connected
 from bench.gateway_process import running_gateway
 from bench.report import Findings, Promise, Table, milliseconds, number
 from bench.setup import Setup, progress
@@ -80,50 +80,52 @@ async def _measure(
     texts = Texts(setup.package)
     context = max(pasts) + max_tokens
     pairs: list[Pair | None] = []
-    async with (
-        running_gateway(setup, context=context) as gateway,
-        connected(gateway.url) as client,
-    ):
-        raw = await asyncio.to_thread(_Raw, setup, context)
+    async with running_gateway(setup, context=context) as gateway:
+        raw = _Raw(setup, context)
         for past in pasts:
-            text = await _talkative(client, setup, texts, past, max_tokens)
+            text = await _talkative(gateway.url, setup, texts, past, max_tokens)
             if text is None:
                 pairs.append(None)
                 continue
             for repeat in range(repeats):
-                pairs.append(await _pair(client, raw, text, max_tokens, repeat))
+                pairs.append(await _pair(gateway.url, raw, text, max_tokens, repeat))
             progress(f"overhead: {past} tokens done")
     return pairs
 
 
 async def _talkative(
-    client: Client, setup: Setup, texts: Texts, past: int, max_tokens: int
+    url: str, setup: Setup, texts: Texts, past: int, max_tokens: int
 ) -> str | None:
     """A prompt of about `past` tokens that is answered at length. Warms up both sides' caches."""
     material = [turn for question in setup.questions for turn in question.turns]
     for start in range(min(8, len(material))):
         text = texts.of_length(_INSTRUCTION, material[start:], past)
-        answer = await client.ask(text, max_tokens=max_tokens, speculation={"policy": "off"})
+        answer = await _ask(url, text, max_tokens)
         if answer.tokens >= FEWEST_TOKENS:
             return text
     return None
 
 
-async def _pair(client: Client, raw: _Raw, text: str, max_tokens: int, repeat: int) -> Pair:
+async def _pair(url: str, raw: _Raw, text: str, max_tokens: int, repeat: int) -> Pair:
     # Idle threads of ONNX Runtime spin for a moment before they sleep.
     await asyncio.sleep(_SETTLE_SECONDS)
-    # Raw runs take a thread: a client that answers no pings is dropped by the gateway.
-    before = await asyncio.to_thread(raw.tpot_ms) if repeat % 2 and raw.prepared else None
+    before = raw.tpot_ms() if repeat % 2 and raw.prepared else None
     if before is not None:
         await asyncio.sleep(_SETTLE_SECONDS)
-    answer = await client.ask(text, max_tokens=max_tokens, speculation={"policy": "off"})
+    answer = await _ask(url, text, max_tokens)
     gateway_ms = answer.tpot_ms
     assert gateway_ms is not None, "the same prompt was answered at length before"
     if before is None:
         await asyncio.sleep(_SETTLE_SECONDS)
-        await asyncio.to_thread(raw.prepare, answer.prompt_tokens, answer.tokens)
-        before = await asyncio.to_thread(raw.tpot_ms)
+        raw.prepare(answer.prompt_tokens, answer.tokens)
+        before = raw.tpot_ms()
     return Pair(answer.prompt_tokens, answer.tokens, before, gateway_ms)
+
+
+async def _ask(url: str, text: str, max_tokens: int) -> WireAnswer:
+    """Over a connection of its own: one kept open during raw runs would answer no pings."""
+    async with connected(url) as client:
+        return await client.ask(text, max_tokens=max_tokens, speculation={"policy": "off"})
 
 
 class _Raw:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from bench import overhead
 from bench.__main__ import main
-from bench.client import GatewayError, connect, connected
+from bench.client import Client, GatewayError, connect, connected
 from bench.gateway_process import running_gateway
-from bench.overhead import _pair
 from bench.prompts import Question
 from bench.setup import Setup
 from bench.texts import Texts
@@ -135,22 +135,27 @@ async def test_a_socket_that_was_closed_is_the_gateways_failure() -> None:
             await client.ask("one", max_tokens=4)
 
 
-async def test_raw_runs_leave_the_client_to_its_pings() -> None:
-    loop_thread = threading.get_ident()
-    seen: list[int] = []
+async def test_no_socket_waits_for_raw_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def watched(url: str) -> AsyncIterator[Client]:
+        async with connected(url) as client:
+            yield client
+        steps.append("closed")
 
     class Raw:
         prepared = False
 
         def prepare(self, past: int, tokens: int) -> None:
-            seen.append(threading.get_ident())
+            steps.append("prepared")
 
         def tpot_ms(self) -> float:
-            seen.append(threading.get_ident())
+            steps.append("run")
             return 1.0
 
-    async with serving(FakeEngine("yes")) as served, connected(served.url) as client:
-        pair = await _pair(client, cast(Any, Raw()), "one", 4, 0)
+    monkeypatch.setattr(overhead, "connected", watched)
+    async with serving(FakeEngine("yes")) as served:
+        pair = await overhead._pair(served.url, cast(Any, Raw()), "one", 4, 0)
     assert pair.raw_ms == 1.0
-    assert len(seen) == 2
-    assert loop_thread not in seen
+    assert steps == ["closed", "prepared", "run"]
