@@ -106,7 +106,9 @@ class Chat:
     def _ended(self, response: dict[str, Any]) -> dict[str, Any]:
         if response["status"] == "failed":
             raise RequestError(response["error"]["message"])
-        self._previous = response["id"]
+        # After a turn without any answer a model tends to give none again.
+        if response["status"] != "cancelled" or _text(response):
+            self._previous = response["id"]
         return response
 
     async def _send(self, event: dict[str, Any]) -> None:
@@ -131,16 +133,23 @@ async def connect(
     max_tokens: int | None = None,
 ) -> Chat:
     """Raises `UserError` that says why there is no connection."""
+    if api_key and not api_key.isprintable():
+        raise UserError("the API key has characters that no key has.", code="invalid_api_key")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     session = aiohttp.ClientSession(headers=headers)
     try:
         socket = await session.ws_connect(_socket_url(url), heartbeat=30, compress=0)
     except BaseException as error:
         await session.close()
-        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
+        # UnicodeError: a name that cannot be a host's.
+        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
             raise _no_connection(url, error) from None
         raise
     return Chat(session, socket, instructions, max_tokens)
+
+
+def _text(response: dict[str, Any]) -> str:
+    return "".join(part["text"] for item in response["output"] for part in item["content"])
 
 
 def _socket_url(url: str) -> str:
@@ -150,7 +159,7 @@ def _socket_url(url: str) -> str:
 
 
 def _no_connection(url: str, error: Exception) -> UserError:
-    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
+    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)):
         return UserError(
             f"{url!r} is not a URL like http://127.0.0.1:8765.", code="invalid_url", param="url"
         )

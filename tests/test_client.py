@@ -27,6 +27,28 @@ async def test_a_cancellation_before_the_response_exists_is_kept_for_it() -> Non
     assert len(engine.requests) == 1
 
 
+async def test_a_turn_that_was_cancelled_before_its_answer_began_is_forgotten() -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        chat = await connect(served.url)
+        await chat.ask("one", lambda text: None)
+        engine.answer, engine.pace = LONG, 0.3
+        answer = asyncio.create_task(chat.ask("two", lambda text: None))
+        await until(lambda: engine.running == 1 and chat._running is not None)
+        await chat.cancel()
+        assert (await asyncio.wait_for(answer, 3))["status"] == "cancelled"
+        engine.answer, engine.pace = "yes", 0
+        await chat.ask("three", lambda text: None)
+        assert engine.prompt() == "<user>one</><assistant>yes</><user>three</><assistant>"
+        await chat.close()
+
+
+async def test_a_key_that_no_header_can_carry_is_refused() -> None:
+    for key in ("a\nb", "\udcff"):
+        with pytest.raises(UserError, match="API key"):
+            await connect("http://127.0.0.1:1", api_key=key)
+
+
 async def test_a_cancellation_that_comes_too_late_hurts_nothing() -> None:
     engine = FakeEngine("yes")
     async with serving(engine) as served:
@@ -98,6 +120,7 @@ async def test_an_address_needs_no_scheme() -> None:
     [
         ("http://127.0.0.1:1", "gateway_unreachable", "at http://127.0.0.1:1 (connection refused)"),
         ("http://nobody.invalid", "gateway_unreachable", "(the name is not known)"),
+        ("http://a..b", "invalid_url", "is not a URL like http://"),
         ("ftp://127.0.0.1", "invalid_url", "is not a URL like http://"),
         ("http://127.0.0.1:99999", "invalid_url", "is not a URL like http://"),
     ],

@@ -43,6 +43,15 @@ async def piped(
     return process.returncode, out.decode(), error.decode()
 
 
+async def test_instructions_in_another_encoding_are_sent_as_far_as_they_are_text() -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        latin = os.fsdecode("é!".encode("latin-1"))
+        status, out, _ = await piped("one\n", "--url", served.url, "--instructions", latin)
+    assert (status, out) == (0, "yes\n")
+    assert engine.prompt() == "<system>\ufffd!</><user>one</><assistant>"
+
+
 async def test_a_line_is_a_turn_of_one_conversation() -> None:
     engine = FakeEngine("yes")
     async with serving(engine) as served:

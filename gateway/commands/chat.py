@@ -47,7 +47,7 @@ def run(parsed: argparse.Namespace) -> int:
             connect(
                 parsed.url,
                 api_key=os.environ.get("OUTPACE_API_KEY"),
-                instructions=parsed.instructions,
+                instructions=_readable(parsed.instructions),
                 max_tokens=parsed.max_tokens,
             )
         ).result()
@@ -55,6 +55,11 @@ def run(parsed: argparse.Namespace) -> int:
             return Terminal(chat, call).run()
         finally:
             call(chat.close()).result()
+
+
+def _readable(argument: str | None) -> str | None:
+    """An argument in another encoding, with U+FFFD where it is not UTF-8."""
+    return None if argument is None else os.fsencode(argument).decode(errors="replace")
 
 
 class Terminal:
