@@ -157,6 +157,29 @@ async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:
         assert await asyncio.wait_for(running.process.wait(), 20) == 0
 
 
+async def test_a_signal_while_it_loads_does_not_wait_for_the_model(demo_package: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "gateway", "serve", "--port", "0", "--package", str(demo_package)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=ROOT,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(90):
+            while b"memory needed" not in await process.stdout.readline():
+                assert not process.stdout.at_eof()
+            process.send_signal(signal.SIGINT)
+            rest = (await process.stdout.read()).decode()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert rest == "outpace: stopping; once more stops at once\n"
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["serve", *arguments]) == 1
     error = capsys.readouterr().err

@@ -10,11 +10,14 @@ import argparse
 import asyncio
 import errno
 import logging
+import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import uvloop
 from aiohttp import web
@@ -51,11 +54,12 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     gateway = Gateway(settings)
     runner = make_runner(make_app(gateway))
     await runner.setup()
+    loaded = False
     with stop_signals() as stop:
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
             await web.SockSite(runner, listener).start()
-            await _load_unless(stopped, settings, gateway)
+            loaded = await _load_unless(stopped, settings, gateway)
             if not stop.is_set():
                 _say(f"ready on {address(listener)}")
             await stopped
@@ -63,6 +67,8 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
         finally:
             stopped.cancel()
             await _close(gateway, runner)
+    if not loaded:
+        _leave()
 
 
 @contextmanager
@@ -87,13 +93,22 @@ def stop_signals() -> Iterator[asyncio.Event]:
         release()
 
 
-async def _load_unless(stopped: asyncio.Task[bool], settings: Settings, gateway: Gateway) -> None:
+async def _load_unless(stopped: asyncio.Task[bool], settings: Settings, gateway: Gateway) -> bool:
+    """Whether loading ended before it was told to stop."""
     loading = asyncio.create_task(_load(settings, gateway), name="load")
     await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
     if loading.done():
         await loading
-    else:
-        loading.cancel()
+        return True
+    loading.cancel()
+    return False
+
+
+def _leave() -> NoReturn:
+    """End the process without waiting for the thread that loads: nothing can interrupt it, and
+    whoever joins it at exit would wait to the end of a load that nobody wants."""
+    sys.stdout.flush()
+    os._exit(0)
 
 
 async def _load(settings: Settings, gateway: Gateway) -> None:
