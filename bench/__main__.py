@@ -7,10 +7,12 @@ a user can put right.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from bench import cost, exactness, kills, overhead, prefix, prompts, speed
 from bench.client import GatewayError
@@ -26,6 +28,7 @@ SUITES = (exactness, cost, overhead, speed, prefix, kills)
 def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     started = time.time()
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         setup = _setup(parsed)
         findings: Findings = parsed.run(parsed, setup)
@@ -40,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(render(report, findings))
     return 0 if findings.held else 1
 
@@ -102,6 +107,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to FILE")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: every processor")
     parser.add_argument("--quick", action="store_true", help="fewer runs: a look, not a proof")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C, which asyncio turns into an orderly end: the gateway must not outlive a suite."""
+    signal.raise_signal(signal.SIGINT)
 
 
 def positive(text: str) -> int:

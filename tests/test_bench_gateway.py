@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -159,3 +163,18 @@ async def test_no_socket_waits_for_raw_runs(monkeypatch: pytest.MonkeyPatch) -> 
         pair = await overhead._pair(served.url, cast(Any, Raw()), "one", 4, 0)
     assert pair.raw_ms == 1.0
     assert steps == ["closed", "prepared", "run"]
+
+
+def test_a_terminated_suite_leaves_no_gateway(tiny_package: Path, prompts: Path) -> None:
+    command = [sys.executable, "-m", "bench", "prefix", "--threads", "1", "--tokens", "60"]
+    command += ["--package", str(tiny_package), "--prompts", str(prompts), "--repeats", "100000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as bench:
+        assert bench.stderr is not None
+        ready = next(line for line in bench.stderr if "ready on" in line)
+        bench.send_signal(signal.SIGTERM)
+        assert bench.wait(60) == 130
+    with (
+        pytest.raises(ConnectionRefusedError),
+        socket.create_connection(("127.0.0.1", int(ready.rpartition(":")[2]))),
+    ):
+        pass
