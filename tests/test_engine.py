@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -151,6 +152,18 @@ class TestQueue:
             assert f"1 requests are running and {queue} are waiting" in error.value.message
             engine.target.gate.set()
             await asyncio.gather(*tasks)
+            assert (await ask(engine, PROMPTS[3])).finished.reason == "length"
+
+    async def test_requests_of_one_step_of_the_loop_are_refused_when_opened(
+        self, tiny_package: Path
+    ) -> None:
+        async with running(tiny_package, slots=1, queue=1) as engine, AsyncExitStack() as stack:
+            for _ in range(2):
+                await stack.enter_async_context(engine.open(GenerationRequest((1, 2))))
+            with pytest.raises(UserError, match="1 requests are running and 1 are waiting"):
+                engine.open(GenerationRequest((1, 2)))
+            await stack.aclose()
+            assert is_idle(engine)
             assert (await ask(engine, PROMPTS[3])).finished.reason == "length"
 
     async def test_requests_opened_at_once_cannot_overfill_it(self, tiny_package: Path) -> None:

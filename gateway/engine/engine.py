@@ -81,6 +81,7 @@ class Engine:
         self._pool = pool
         self._waiters: deque[_Waiter] = deque()
         self._orders = 0
+        self._entering = 0
         self._streams = 0
         self._draining = False
 
@@ -189,6 +190,10 @@ class Engine:
     def other_streams(self) -> int:
         return max(0, self._streams - 1)
 
+    def entering(self, change: int) -> None:
+        """Generations that were entered and have not asked for their slot yet."""
+        self._entering += change
+
     def streaming(self, change: int) -> None:
         self._streams += change
 
@@ -211,8 +216,9 @@ class Engine:
                 code="unknown_drafter",
                 param="speculation.drafter",
             )
-        if self._pool.free == 0:
-            self._require_queue_room()
+        # Requests that arrive in one step of the loop must see each other.
+        if self._pool.free <= self._entering:
+            self._require_queue_room(self._entering - self._pool.free)
 
     def _check_prompt(self, prompt: tuple[int, ...]) -> None:
         if not prompt:
@@ -229,10 +235,11 @@ class Engine:
                 "the prompt has token ids outside the vocabulary.", code="invalid_prompt"
             )
 
-    def _require_queue_room(self) -> None:
-        if len(self._waiters) >= self.options.queue:
+    def _require_queue_room(self, ahead: int = 0) -> None:
+        waiting = len(self._waiters) + ahead
+        if waiting >= self.options.queue:
             raise UserError(
-                f"{self._pool.total} requests are running and {len(self._waiters)} are waiting;"
+                f"{self._pool.total} requests are running and {waiting} are waiting;"
                 " the queue is full. Try again shortly.",
                 code="queue_full",
             )

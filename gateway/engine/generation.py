@@ -31,6 +31,7 @@ class Generation:
         self._cancelled = False
 
     async def __aenter__(self) -> Generation:
+        self._resources.entering(1)
         self._task = asyncio.create_task(self._run(), name="generation")
         return self
 
@@ -43,6 +44,8 @@ class Generation:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait([self._task])
+        if not self._begun:
+            self._resources.entering(-1)
 
     def cancel(self) -> None:
         """Stop within one round; the iterator then ends with `Finished("cancelled")`."""
@@ -74,6 +77,7 @@ class Generation:
 
     async def _run(self) -> None:
         self._begun = True
+        self._resources.entering(-1)
         answer = Answer(self._request, self._resources, self._emit)
         try:
             if self._cancelled:
