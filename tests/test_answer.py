@@ -12,7 +12,7 @@ from gateway.engine.requests import Speculation
 from models.draft import Draft
 from models.package import Package, load_package
 from models.target import Row, RowResult
-from models.tokenizer import Tokenizer
+from models.tokenizer import StreamDecoder, Tokenizer
 from tests.engine_support import (
     CONTEXT,
     OFF,
@@ -51,6 +51,13 @@ def answer(reference: Reference) -> list[int]:
 
 def scripted(package: Package, answer: Sequence[int], wrong: int = 0) -> ScriptedDrafter:
     return ScriptedDrafter(answer, package.manifest.target.vocab_size, wrong)
+
+
+def unfinished(tokenizer: Tokenizer, tokens: Sequence[int]) -> bool:
+    """Whether the text of `tokens` ends in half a character."""
+    stream = StreamDecoder(tokenizer)
+    stream.push(tokens)
+    return stream.finish() != ""
 
 
 def fresh_token(answer: Sequence[int], least: int, most: int) -> int:
@@ -170,6 +177,18 @@ async def test_end_of_sequence_can_be_ignored(tiny_package: Path, answer: list[i
         engine.eos_ids = frozenset(answer)
         said = await ask(engine, PROMPT, ignore_eos=True, max_tokens=20)
     assert (said.ids, said.finished.reason) == (answer[:20], "length")
+
+
+async def test_a_character_that_the_limit_cuts_is_left_out(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
+    cut = next(end for end in range(1, 40) if unfinished(tokenizer, answer[:end]))
+    async with running(tiny_package) as engine:
+        said = await ask(engine, PROMPT, max_tokens=cut)
+    assert said.ids == answer[:cut]
+    assert said.text == StreamDecoder(tokenizer).push(answer[:cut])
+    assert said.text + "\ufffd" == tokenizer.decode(answer[:cut], skip_special_tokens=True)
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
@@ -311,27 +330,29 @@ async def test_deltas_hold_whole_characters(package: Package, length: int) -> No
     assert len(said.deltas) > 1
 
 
-async def test_an_answer_cut_inside_a_character_says_so_at_its_end(package: Package) -> None:
+async def test_a_character_of_several_tokens_is_whole_or_left_out(package: Package) -> None:
     tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
     script = tokenizer.encode("ok 😀")
     assert len(script) > 4, "the emoji is several tokens here"
     engine = build_engine(package)
     engine.service._run = SpellingTarget(package, len(PROMPT), script).run
     try:
-        said = await ask(engine, PROMPT, max_tokens=len(script) - 1, speculation=OFF)
+        cut = await ask(engine, PROMPT, max_tokens=len(script) - 1, speculation=OFF)
+        whole = await ask(engine, PROMPT, max_tokens=len(script), speculation=OFF)
     finally:
         await engine.close()
-    assert said.text == tokenizer.decode(script[:-1]) == "ok �"
-    assert said.deltas[-1].ids in ((), tuple(script[-2:-1]))
+    assert (cut.text, cut.ids) == ("ok ", script[:-1])
+    assert (whole.text, whole.ids) == ("ok 😀", script)
 
 
 @pytest.mark.parametrize("prompt", [make_prompt(9, 3), make_prompt(50, 4)])
 async def test_text_is_the_decoded_answer(tiny_package: Path, prompt: tuple[int, ...]) -> None:
-    """A random model's bytes are rarely UTF-8: every replacement character is in its place."""
+    """A random model's bytes are rarely UTF-8: every replacement character is in its place, but
+    for the one of a character that the limit cut."""
     async with running(tiny_package) as engine:
         for speculation in (OFF, EIGHT):
             said = await ask(engine, prompt, max_tokens=100, speculation=speculation)
-            assert said.text == engine.tokenizer.decode(said.ids, skip_special_tokens=True)
+            assert said.text == StreamDecoder(engine.tokenizer).push(said.ids)
             assert len(said.ids) == 100
 
 

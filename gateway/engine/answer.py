@@ -85,7 +85,9 @@ class Answer:
             reason = await self._decode(slot, token)
         finally:
             self._resources.streaming(-1)
-        tail = self._decoder.finish()
+        # A character that the limit cut in two is left out; only what the model itself leaves
+        # unfinished becomes U+FFFD.
+        tail = self._decoder.finish() if reason == "stop" else ""
         if tail:
             self._emit(Delta(text=tail, ids=(), sources=(), round=self._record.rounds))
         self._emit(self.finished(reason))
