@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from typing import Any
 
@@ -131,6 +132,19 @@ async def test_lanes_and_waiting_requests_are_bounded() -> None:
             await socket.send_json({"type": "response.create", "input": "x", "stream_id": "0"})
         error = await next_error(socket)
         assert (error["error"]["code"], error["status"]) == ("queue_full", 429)
+
+
+async def test_lanes_that_have_not_begun_are_not_waiting_requests() -> None:
+    """All of a burst is read before the first lane runs."""
+    engine = FakeEngine(LONG, pace=1)
+    async with serving(engine) as served, socket_to(served) as socket:
+        burst = [
+            json.dumps({"type": "response.create", "input": "x", "stream_id": str(number)})
+            for number in range(MAX_LANES + 1)
+        ]
+        await asyncio.gather(*map(socket.send_str, burst))
+        error = await next_error(socket)
+        assert error["error"]["code"] == "websocket_stream_limit_reached"
 
 
 async def next_error(socket: Any) -> dict[str, Any]:

@@ -104,12 +104,9 @@ class Connection:
             )
 
     def _enqueue(self, document: dict[str, Any], stream_id: str | None) -> None:
-        if sum(len(lane.pending) for lane in self._lanes.values()) >= MAX_PENDING:
-            raise UserError(
-                f"{MAX_PENDING} requests of this connection already wait.", code="queue_full"
-            )
         lane = self._lanes.get(stream_id)
         if lane is not None:
+            self._require_waiting_room()
             lane.pending.append(document)
             return
         if len(self._lanes) >= MAX_LANES:
@@ -118,9 +115,15 @@ class Connection:
                 code="websocket_stream_limit_reached",
                 param="stream_id",
             )
-        lane = self._lanes[stream_id] = Lane(stream_id, deque([document]))
+        lane = self._lanes[stream_id] = Lane(stream_id)
         self._idle.clear()
-        self._workers.create_task(self._work(lane), name=f"lane {stream_id}")
+        self._workers.create_task(self._work(lane, document), name=f"lane {stream_id}")
+
+    def _require_waiting_room(self) -> None:
+        if sum(len(lane.pending) for lane in self._lanes.values()) >= MAX_PENDING:
+            raise UserError(
+                f"{MAX_PENDING} requests of this connection already wait.", code="queue_full"
+            )
 
     def _cancel(self, response_id: str) -> None:
         for lane in self._lanes.values():
@@ -133,7 +136,8 @@ class Connection:
             param="response_id",
         )
 
-    async def _work(self, lane: Lane) -> None:
+    async def _work(self, lane: Lane, first: dict[str, Any]) -> None:
+        await self._respond(lane, first)
         while lane.pending:
             await self._respond(lane, lane.pending.popleft())
         del self._lanes[lane.stream_id]
