@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +115,3 @@ class Binding:
     def _keep(self, name: str, array: NDArray[Any]) -> None:
         self._arrays[name] = array
         self._kept[name] = self._ort.OrtValue.ortvalue_from_numpy(array)
-
-
-def kernel_versions() -> Mapping[str, str]:
-    """Versions that a measurement depends on."""
-    ort = load_onnxruntime()
-    versions = {"onnxruntime": str(ort.__version__), "numpy": np.__version__}
-    with contextlib.suppress(AttributeError):
-        versions["build"] = str(ort.get_build_info())
-    return versions

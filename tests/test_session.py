@@ -12,7 +12,7 @@ from models.errors import UserError
 from models.package import Package, load_package
 from models.processor import processor_count
 from models.providers import Provider, select_provider
-from models.session import Binding, Session, kernel_versions, share_threads
+from models.session import Binding, Session, share_threads
 
 CPU = select_provider("cpu", "cpu")
 
@@ -102,9 +102,3 @@ def test_the_first_session_decides_the_number_of_threads(monkeypatch: pytest.Mon
     assert sizes == [(3, 1)]
     monkeypatch.setattr(session_module, "_pools", {})
     assert share_threads(None) == processor_count()
-
-
-def test_versions_name_the_runtime() -> None:
-    versions = kernel_versions()
-    assert versions["numpy"] == np.__version__
-    assert versions["onnxruntime"].count(".") >= 2

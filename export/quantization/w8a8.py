@@ -2,10 +2,10 @@
 
 Where the residual stream can be rotated, normed inputs are near Gaussian with a root mean square of
 one, and a static scale will do (two nodes where scales by row take six): it does for lm_head. For
-qkv and gate_up it costs about half of a percent of agreement each, so they are scaled by row, as o
-and down are, whose inputs vary from row to row. down's inputs have a few large values and are
-rotated in blocks first. Where the stream cannot be rotated every input but lm_head's is treated
-like down's.
+qkv and gate_up scales by row gave the lower divergence on the one model measured (mean KL 0.0040
+against 0.0047), so they are used, as for o and down, whose inputs vary from row to row. down's
+inputs have a few large values and are rotated in blocks first. Where the stream cannot be rotated
+every input but lm_head's is treated like down's.
 """
 
 from __future__ import annotations
