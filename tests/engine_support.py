@@ -222,3 +222,18 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (the condition may be a thread's)
             await asyncio.sleep(0.001)
+
+
+MOST = 30
+"""Tokens of an answer where a test does not say."""
+
+
+async def ask_at_once(
+    engine: Engine, prompts: Sequence[tuple[int, ...]], **fields: object
+) -> list[Answered]:
+    calls = [ask(engine, prompt, **{"max_tokens": MOST, **fields}) for prompt in prompts]
+    return list(await asyncio.gather(*calls))
+
+
+def label(speculation: Speculation) -> str:
+    return f"{speculation.policy}{speculation.length or ''}"

@@ -22,12 +22,15 @@ from models.errors import UserError
 from models.package import Package, load_package
 from tests.engine_support import (
     CONTEXT,
+    MOST,
     OFF,
     Answered,
     Reference,
     TestEngine,
     ask,
+    ask_at_once,
     is_idle,
+    label,
     make_prompt,
     read,
     running,
@@ -35,7 +38,6 @@ from tests.engine_support import (
 )
 
 PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
-MOST = 30
 AUTO = Speculation()
 
 
@@ -48,17 +50,6 @@ def package(tiny_package: Path) -> Package:
 def expected(package: Package) -> dict[tuple[int, ...], list[int]]:
     reference = Reference(package)
     return {prompt: reference.answer(prompt, MOST) for prompt in PROMPTS}
-
-
-def label(speculation: Speculation) -> str:
-    return f"{speculation.policy}{speculation.length or ''}"
-
-
-async def ask_at_once(
-    engine: Engine, prompts: Sequence[tuple[int, ...]], **fields: object
-) -> list[Answered]:
-    calls = [ask(engine, prompt, **{"max_tokens": MOST, **fields}) for prompt in prompts]
-    return list(await asyncio.gather(*calls))
 
 
 class TestRefusals:

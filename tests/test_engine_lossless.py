@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from gateway.engine.engine import Engine
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from models.package import Package, load_package
 from tests.engine_support import (
+    MOST,
     OFF,
-    Answered,
     Reference,
     ask,
+    ask_at_once,
     is_idle,
     kv_bytes,
+    label,
     make_prompt,
     read,
     running,
@@ -29,7 +29,6 @@ from tests.engine_support import (
 
 PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
 LONG = make_prompt(163, seed=163)
-MOST = 30
 FIXED = tuple(Speculation(policy="fixed", length=length) for length in range(1, 9))
 AUTO = Speculation()
 
@@ -43,17 +42,6 @@ def package(tiny_package: Path) -> Package:
 def expected(package: Package) -> dict[tuple[int, ...], list[int]]:
     reference = Reference(package)
     return {prompt: reference.answer(prompt, MOST) for prompt in PROMPTS}
-
-
-def label(speculation: Speculation) -> str:
-    return f"{speculation.policy}{speculation.length or ''}"
-
-
-async def ask_at_once(
-    engine: Engine, prompts: Sequence[tuple[int, ...]], **fields: object
-) -> list[Answered]:
-    calls = [ask(engine, prompt, **{"max_tokens": MOST, **fields}) for prompt in prompts]
-    return list(await asyncio.gather(*calls))
 
 
 @pytest.mark.parametrize("speculation", [OFF, *FIXED, AUTO], ids=label)
