@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from models.sampling.parameters import Sampling
+
 FinishReason = Literal["stop", "length", "cancelled"]
 Policy = Literal["auto", "fixed", "off"]
+Rule = Literal["coupled", "classic", "typical", "adasd", "synthetic"]
+
+LOSSLESS_RULES: frozenset[str] = frozenset({"coupled", "classic"})
+MOST_BRANCHES = 8
+MOST_TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,42 +22,85 @@ class Speculation:
 
     `policy` `auto` adapts the draft length every round (up to `length` where it is given),
     `fixed` proposes `length` tokens whenever the drafter knows any, `off` decodes plainly.
+    With `branches` > 1 a draft is a tree of up to so many continuations; `length` then counts its
+    tokens. `rule` is how drafts are verified (models.verification). `acceptance` is the
+    probability that rule `synthetic` imposes; `epsilon` and `delta` are those of rule `typical`.
     """
 
     drafter: str = "ngram"
     policy: Policy = "auto"
     length: int | None = None
+    branches: int = 1
+    rule: Rule = "coupled"
+    acceptance: float = 0.7
+    epsilon: float = 0.09
+    delta: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One answer to generate, greedily.
+    """One answer to generate.
 
     `prompt` are token ids, at least one. `max_tokens` bounds the answer (None: what the context
-    leaves). `ignore_eos` goes on past end-of-sequence. `prefill_chunk` fixes the chunk width and
-    `reuse_prefix` switches prefix reuse; both change only the time, never the answer.
+    leaves). `ignore_eos` goes on past end-of-sequence. The answer ends before the first of the
+    strings `stop` that it would contain, and before any of `stop_ids`; neither is looked at until
+    it has `sampling.min_tokens` tokens. `top_logprobs` None asks for no log-probabilities, 0 for
+    those of the answer's tokens, n for those of the n most likely tokens as well;
+    `prompt_logprobs` for those of the prompt's tokens (no prefix is reused then).
+    `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix reuse; both change
+    only the time, never the answer.
     """
 
     prompt: tuple[int, ...]
     max_tokens: int | None = None
     ignore_eos: bool = False
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    top_logprobs: int | None = None
+    prompt_logprobs: bool = False
     speculation: Speculation = field(default_factory=Speculation)
     prefill_chunk: int | None = None
     reuse_prefix: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """Tokens committed by one round, with the text they complete (never half a character).
+class TokenLogprob:
+    """The target's own log-probability (temperature 1, before all processing) of a token.
 
-    `sources[i]` is "target" or the name of the drafter that proposed `ids[i]`. An end-of-sequence
-    token is neither in `ids` nor in `text`.
+    `top` are the most likely tokens there, as (id, log-probability), in falling order.
+    """
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScored:
+    """The first event where `prompt_logprobs` was asked for: one entry per prompt token.
+
+    The first token has none: nothing comes before it.
+    """
+
+    logprobs: tuple[TokenLogprob | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Tokens that became final, with the text that did (never half a character).
+
+    `sources[i]` is "target" or the name of the drafter that proposed `ids[i]`. `logprobs[i]` is
+    that of `ids[i]`, where they were asked for. An end-of-sequence token and a stop are neither in
+    `ids` nor in `text`. Where a stop string may have begun, text and tokens are held back; text may
+    be ahead of the token that it is the beginning of.
     """
 
     text: str
     ids: tuple[int, ...]
     sources: tuple[str, ...]
     round: int
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +118,10 @@ class Timings:
 
     `tau` is tokens per round, bonus included (None before the first round), `alpha` accepted /
     verified draft tokens (None where none was verified). `tpot_ms` is the mean time per token
-    after the first (None for fewer than two). `lossless`: this answer is what the target alone
-    would have said; `exact`: that the kernels are bitwise row-independent was measured at load.
+    after the first (None for fewer than two). `accept_ms` is the host's own time: processing and
+    acceptance. `lossless`: the rule leaves the target's distribution (at temperature 0 its answer)
+    as it is; `exact`: that the kernels are bitwise row-independent was measured at load, and no
+    tree was verified (their sums are ordered otherwise).
     """
 
     draft_n: int
@@ -83,6 +135,7 @@ class Timings:
     tpot_ms: float | None
     draft_ms: float
     verify_ms: float
+    accept_ms: float
     drafter: str
     policy: str
     rule: str
@@ -92,11 +145,15 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of every answer that did not fail."""
+    """The last event of every answer that did not fail.
+
+    `stop` is what ended it where that was asked for: one of the request's stop strings or ids.
+    """
 
     reason: FinishReason
     usage: Usage
     timings: Timings
+    stop: str | int | None = None
 
 
-Event = Delta | Finished
+Event = PromptScored | Delta | Finished

@@ -1,0 +1,1 @@
+"""Sampling: from the target's logits to the distribution a token is drawn from, and the draw."""
