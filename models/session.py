@@ -85,11 +85,14 @@ class Binding:
         self._ort = load_onnxruntime()
         self._arrays: dict[str, NDArray[Any]] = {}
         self._kept: dict[str, Any] = {}
+        self._placed: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._outputs: dict[str, int] = {}
 
     def bind_in_place(self, source: str, result: str, value: Any) -> None:
         """Bind one OrtValue as the input `source` and the output `result`."""
         self._binding.bind_ortvalue_input(source, value)
         self._binding.bind_ortvalue_output(result, value)
+        self._note(result)
 
     def feed(self, name: str, values: NDArray[Any]) -> None:
         """Give input `name` these values, copied into the bound array of their shape."""
@@ -107,10 +110,34 @@ class Binding:
             array = np.empty(shape, dtype=kind)
             self._keep(name, array)
             self._binding.bind_ortvalue_output(name, self._kept[name])
+            self._note(name)
         return array
+
+    def collect_at(
+        self,
+        name: str,
+        memory: str,
+        address: int,
+        shape: tuple[int, ...],
+        kind: type[np.generic],
+    ) -> None:
+        """Have output `name` written to `address` in `memory`, which the caller keeps."""
+        if self._placed.get(name) != (address, shape):
+            self._binding.bind_output(name, memory, 0, kind, list(shape), address)
+            self._placed[name] = (address, shape)
+            self._note(name)
+
+    def copy_of(self, name: str) -> NDArray[Any]:
+        """What the last run wrote to output `name`, wherever it lies, as a host array."""
+        values: NDArray[Any] = self._binding.get_outputs()[self._outputs[name]].numpy()
+        return values
 
     def run(self) -> None:
         self._session.run_with_iobinding(self._binding)
+
+    def _note(self, output: str) -> None:
+        """ONNX Runtime lists outputs in the order in which they were first bound."""
+        self._outputs.setdefault(output, len(self._outputs))
 
     def _keep(self, name: str, array: NDArray[Any]) -> None:
         self._arrays[name] = array

@@ -13,6 +13,7 @@ from models.package import Package
 from models.providers import Provider
 from models.session import Binding, Session
 from models.slots import Slot, make_slot
+from models.workspace import Window, Workspace
 
 LEAST_WIDTH = 2
 """Tokens a run and a row must have at least: the CPU kernels for one token are not bitwise equal
@@ -45,13 +46,41 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedRow:
+    """The logits behind one token: the K largest `values` in falling order, their `ids`, and the
+    log-sum-exp of all V, so that a log-probability is `value - logsumexp`."""
+
+    values: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    logsumexp: float
+    result: RowResult
+    index: int
+
+    def whole(self) -> NDArray[np.float32]:
+        """All logits [V]: a view, to be read before the target runs again."""
+        return self.result.whole(self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class RowResult:
     """Per wanted token: the K largest logits [m, K] in falling order, their ids [m, K], and the
-    log-sum-exp [m] of the whole row, so that a log-probability is `value - logsumexp`."""
+    log-sum-exp [m] of the whole row. `window` shows the whole rows until the next run."""
 
     top_values: NDArray[np.float32]
     top_ids: NDArray[np.int64]
     logsumexp: NDArray[np.float32]
+    window: Window | None = None
+
+    def row(self, index: int) -> WantedRow:
+        return WantedRow(
+            self.top_values[index], self.top_ids[index], float(self.logsumexp[index]), self, index
+        )
+
+    def whole(self, index: int) -> NDArray[np.float32]:
+        """All logits [V] at a wanted position: a view, to be read before the target runs again."""
+        assert self.window is not None, "results of a run show whole rows"
+        assert 0 <= index < len(self.logsumexp), "whole rows of this row only"
+        return self.window.whole(index)
 
     @property
     def greedy(self) -> list[int]:
@@ -82,7 +111,12 @@ class Target:
             for rows in package.row_counts
         }
         self._bindings: OrderedDict[tuple[object, ...], Binding] = OrderedDict()
+        self._workspace = Workspace(self._spec.vocab_size, provider)
         self._spare = make_slot(-1, self._spec, LEAST_WIDTH, provider)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._spec.vocab_size
 
     @property
     def most_rows(self) -> int:
@@ -94,7 +128,8 @@ class Target:
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Run the target on `rows` (at most `most_rows`, of different slots).
 
-        Nothing is committed: the caller commits what it accepts.
+        Nothing is committed: the caller commits what it accepts. The whole rows of the results
+        are overwritten by the next run.
         """
         assert 0 < len(rows) <= self.most_rows, "as many rows as the largest graph takes"
         count = min(size for size in self._sessions if size >= len(rows))
@@ -109,8 +144,9 @@ class Target:
         layout = _lay_out(rows, count)
         self._feed(binding, rows, layout, count)
         outputs = self._collect(binding, len(layout.logits_index))
+        self._workspace.bind(binding, len(layout.logits_index))
         binding.run()
-        return _split(rows, outputs)
+        return _split(rows, outputs, self._workspace)
 
     def _binding(self, count: int, slots: list[Slot]) -> Binding:
         key = (count, *slots)
@@ -148,7 +184,7 @@ class Target:
     def _collect(
         self, binding: Binding, wanted: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-        """Only what is read is bound: every binding would keep its own whole rows of logits."""
+        """The small outputs, which every binding has for itself."""
         top = (wanted, self._spec.top_k)
         return (
             binding.collect("top_values", top, np.float32),
@@ -202,10 +238,12 @@ def _pad_wanted(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
 def _split(
     rows: list[Row],
     outputs: tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]],
+    workspace: Workspace,
 ) -> list[RowResult]:
     results, start = [], 0
     for row in rows:
         part = slice(start, start + row.logits)
-        results.append(RowResult(*(output[part].copy() for output in outputs)))  # type: ignore[arg-type]
+        values, ids, logsumexp = (output[part].copy() for output in outputs)
+        results.append(RowResult(values, ids, logsumexp, workspace.window(start)))  # type: ignore[arg-type]
         start += row.logits
     return results

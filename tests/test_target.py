@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from models.providers import select_provider
 from models.session import Binding
 from models.slots import Slot
 from models.target import LEAST_WIDTH, Row, RowResult, Target
+from tests.checkpoints import make_checkpoint
 from tests.engine_support import kv_bytes, make_prompt
 
 CONTEXT = 64
@@ -248,3 +250,79 @@ def test_bindings_keep_no_whole_rows_of_logits(package: Package) -> None:
     widths = {array.shape[-1] for array in binding._arrays.values() if array.ndim == 2}
     assert package.manifest.target.vocab_size not in widths
     assert widths == {len(PROMPT), package.manifest.target.top_k}
+
+
+def test_a_result_shows_its_rows(target: Target, slots: list[Slot]) -> None:
+    """`row(i)` is what was kept of a wanted token, `whole` all logits of it."""
+    results = target.run([Row(slots[0], PROMPT[:6], 2), Row(slots[1], PROMPT[:9], 3)])
+    for result, wanted in zip(results, (2, 3), strict=True):
+        for index in range(wanted):
+            row = result.row(index)
+            logits = row.whole()
+            assert logits.tobytes() == result.whole(index).tobytes()
+            assert row.values.tobytes() == result.top_values[index].tobytes()
+            assert row.ids.tolist() == result.top_ids[index].tolist()
+            assert row.values.tolist() == logits[row.ids].tolist()
+            assert row.values.tolist() == np.sort(logits)[::-1][: len(row.values)].tolist()
+            assert row.logsumexp == pytest.approx(np.logaddexp.reduce(logits), abs=1e-5)
+    alone, _ = whole(target, PROMPT[:9])
+    expected = alone.whole(7).tobytes()
+    (_, again) = target.run([Row(slots[0], PROMPT[:6], 0), Row(slots[1], PROMPT[:9], 3)])
+    assert again.whole(1).tobytes() == expected
+
+
+def test_whole_rows_are_those_of_transformers(target: Target, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    load: Any = transformers.LlamaForCausalLM.from_pretrained
+    model = load(make_checkpoint(tmp_path)).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([PROMPT])).logits[0].numpy()
+    result, _ = whole(target, PROMPT)
+    found = np.stack([result.whole(index) for index in range(len(PROMPT))])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_whole_rows_of_an_earlier_run_are_not_shown(target: Target, slots: list[Slot]) -> None:
+    (result,) = target.run([Row(slots[0], PROMPT[:4], 4)])
+    row = result.row(3)
+    assert row.whole().shape == (target.vocab_size,)
+    target.run([Row(slots[1], PROMPT[:4], 0)])
+    for read in (row.whole, lambda: result.whole(0)):
+        with pytest.raises(AssertionError, match="gone with the next run"):
+            read()
+    with pytest.raises(AssertionError, match="of this row only"):
+        result.whole(4)
+
+
+def test_the_workspace_grows_once_for_all_bindings(package: Package) -> None:
+    """A binding made before it grew writes to the new one."""
+    target = Target(package, select_provider("cpu", "cpu"))
+    first, second = target.make_slots(2, 200)
+    prompt = make_prompt(150)
+    (before,) = target.run([Row(first, prompt[:3], 3)])
+    kept = before.whole(2).tobytes()
+    (wide,) = target.run([Row(second, prompt, 150)])
+    assert wide.whole(2).tobytes() == kept
+    assert len({wide.whole(index).tobytes() for index in range(150)}) == 150
+    (after,) = target.run([Row(first, prompt[:3], 3)])
+    assert after.whole(2).tobytes() == kept
+    buffer = target._workspace._buffer
+    for slot in (first, second):
+        target.run([Row(slot, prompt, 150)])
+    assert target._workspace._buffer is buffer
+
+
+def test_rows_on_a_device_are_copied_once_a_run(package: Package) -> None:
+    """As where the provider's memory is not the host's: `numpy()` is a copy there."""
+    provider = select_provider("cpu", "cpu")
+    target = Target(package, provider)
+    (slot,) = target.make_slots(1, CONTEXT)
+    target.run([Row(slot, PROMPT[:9], 9)])
+    (result,) = target.run([Row(slot, PROMPT[:5], 4)])
+    expected = [result.whole(index).tobytes() for index in range(4)]
+    target._workspace._host = None
+    copied = [result.whole(index) for index in range(4)]
+    assert [row.tobytes() for row in copied] == expected
+    assert copied[0].base is copied[3].base

@@ -1,0 +1,80 @@
+"""The whole rows of logits of the last run, in one buffer that all bindings share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.providers import Provider, load_onnxruntime
+from models.session import Binding
+
+LOGITS = "logits"
+_LEAST_ROWS = 64
+
+
+class Workspace:
+    """Where the graphs write `logits` [M, V] float32, on the device that they run on.
+
+    Every run overwrites it, so that its rows can be read until the next run only: `runs` counts.
+    """
+
+    def __init__(self, vocab_size: int, provider: Provider) -> None:
+        self._vocab_size = vocab_size
+        self._memory = provider.memory
+        self._grow(_LEAST_ROWS)
+        self._last: Binding | None = None
+        self._host: NDArray[np.float32] | None = None
+        self.runs = 0
+
+    def bind(self, binding: Binding, rows: int) -> None:
+        """Have the next run, which is `binding`'s, write its `rows` rows here."""
+        if rows > self._rows:
+            self._grow(max(rows, 2 * self._rows))
+        shape = (rows, self._vocab_size)
+        binding.collect_at(LOGITS, self._memory, self._address, shape, np.float32)
+        self.runs += 1
+        self._last = binding
+        self._host = self._buffer[:rows] if self._memory == "cpu" else None
+
+    def window(self, start: int) -> Window:
+        """The rows of the last run from `start` on."""
+        return Window(self, self.runs, start)
+
+    def rows(self) -> NDArray[np.float32]:
+        """[M, V] of the last run, on the host: copied from a device when first asked for."""
+        assert self._last is not None, "there was a run"
+        if self._host is None:
+            self._host = self._last.copy_of(LOGITS)
+        return self._host
+
+    def _grow(self, rows: int) -> None:
+        shape = (rows, self._vocab_size)
+        self._buffer: Any
+        if self._memory == "cpu":
+            self._buffer = np.empty(shape, dtype=np.float32)
+            self._address = self._buffer.ctypes.data
+        else:
+            ort = load_onnxruntime()
+            self._buffer = ort.OrtValue.ortvalue_from_shape_and_type(
+                shape, np.float32, self._memory, 0
+            )
+            self._address = self._buffer.data_ptr()
+        self._rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows of one row's wanted tokens, until the next run."""
+
+    workspace: Workspace
+    run: int
+    start: int
+
+    def whole(self, index: int) -> NDArray[np.float32]:
+        """[V]: a view, to be read before the target runs again."""
+        assert self.run == self.workspace.runs, "whole rows are gone with the next run"
+        row: NDArray[np.float32] = self.workspace.rows()[self.start + index]
+        return row
