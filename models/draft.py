@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +20,14 @@ class Proposal:
 
     ids: NDArray[np.int64]
     probabilities: NDArray[np.float64]
+
+    def of(self, token: int) -> float:
+        """q(token)."""
+        return float(self.probabilities[self.ids == token].sum())
+
+    def entropy(self) -> float:
+        """In nats."""
+        return -math.fsum(q * math.log(q) for q in self.probabilities.tolist() if q > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,15 @@ class Draft:
     proposals: tuple[Proposal, ...] | None = None
     confidence: tuple[float, ...] | None = None
     source: str = ""
+
+    def first(self, length: int) -> Draft:
+        """The chain's first `length` tokens."""
+        return Draft(
+            tokens=self.tokens[:length],
+            proposals=None if self.proposals is None else self.proposals[:length],
+            confidence=None if self.confidence is None else self.confidence[:length],
+            source=self.source,
+        )
 
 
 class Drafter(Protocol):

@@ -30,6 +30,7 @@ _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     }
 )
 _BIAS = 100.0
+_LEAST_TEMPERATURE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,10 @@ class Sampling:
     `presence_penalty` and `frequency_penalty` are subtracted from the logits of the answer's own
     tokens: the one once, the other per occurrence (OpenAI API reference). `logit_bias` are pairs
     of (token id, number added). Until the answer has `min_tokens` tokens it cannot end.
-    `temperature` 0 takes the most likely token and ignores what follows. `top_k` keeps the most
-    likely k tokens (0: all), `top_p` the smallest set of most likely tokens that together have
-    at least this probability, `min_p` those at least this fraction as likely as the most likely.
+    `temperature` 0 (anything below 1e-5) takes the most likely token and ignores what follows.
+    `top_k` keeps the most likely k tokens (0: all), `top_p` the smallest set of most likely tokens
+    that together have at least this probability, `min_p` those at least this fraction as likely
+    as the most likely.
 
     `seed` None is replaced by a fresh one when the request is opened (`with_seed`).
     """
@@ -77,7 +79,7 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         """No draw is made: the most likely token after processing is the token."""
-        return self.temperature == 0
+        return self.temperature < _LEAST_TEMPERATURE
 
     @property
     def penalised(self) -> bool:

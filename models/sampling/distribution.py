@@ -1,0 +1,270 @@
+"""The distribution a token is drawn from, known as far as it must be.
+
+The target's graph gives the host the most likely tokens of a row and its log-sum-exp. The tokens
+that these make explicit are listed; all others are the tail, of which only bounds are known. What
+can be decided from the bounds is decided; only what cannot be opens the whole row (`resolve`).
+Either way the answer is that of the whole row: the bounds are proofs, not estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.draft import Proposal
+from models.sampling.noise import INSIDE_TAIL, TAIL, Purpose, exponentials, uniform
+
+
+class TargetRow(Protocol):
+    """The target's output behind one token.
+
+    The K largest logits in falling order with their ids (of equal ones the lower id first), the
+    log-sum-exp of all, and the whole row: [vocab_size], float32, readable until the next run.
+    """
+
+    @property
+    def values(self) -> NDArray[np.float32]: ...
+
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+
+    @property
+    def logsumexp(self) -> float: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def whole(self) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the tail: its least and its most mass, and the most of any one token in it."""
+
+    least: float = 0.0
+    most: float = 0.0
+    token: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A whole row, processed: the weights of the listed tokens and of all others [vocab_size]."""
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    tail: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Which random numbers a draw uses."""
+
+    seed: int
+    position: int
+    purpose: Purpose
+
+
+EMPTY = Bounds()
+
+
+class Distribution:
+    """Weights, not normalised, of the listed tokens `ids` and of the tail.
+
+    `sure[i]` says that `ids[i]` certainly belongs to the support; another's weight counts only
+    if the resolved row confirms it.
+    """
+
+    __slots__ = ("_open", "_tail", "_tail_mass", "bounds", "ids", "sure", "weights")
+
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        sure: NDArray[np.bool_] | None = None,
+        bounds: Bounds = EMPTY,
+        opened: Callable[[], Exact] | None = None,
+    ) -> None:
+        self.ids = ids
+        self.weights = weights
+        self.sure = sure
+        self.bounds = bounds
+        self._open = opened
+        self._tail: NDArray[np.float32] | None = None
+        self._tail_mass = 0.0
+
+    @classmethod
+    def single(cls, token: int) -> Distribution:
+        """Certainty: what temperature 0 leaves."""
+        return cls(np.array([token], dtype=np.int64), np.ones(1))
+
+    @classmethod
+    def of_whole(cls, whole: Exact) -> Distribution:
+        """From a whole row that is processed already."""
+        resolved = cls(whole.ids, whole.weights)
+        resolved._set_tail(whole.tail)
+        return resolved
+
+    @property
+    def exact(self) -> bool:
+        """Nothing is left to bounds."""
+        return self._open is None or (self.sure is None and self.bounds.most == 0)
+
+    def resolve(self) -> None:
+        """Open the whole row, if anything is still open."""
+        if self.exact or self._open is None:
+            return
+        whole = self._open()
+        self._open, self.sure, self.bounds = None, None, EMPTY
+        self.ids, self.weights = whole.ids, whole.weights
+        self._set_tail(whole.tail)
+
+    def total(self) -> tuple[float, float]:
+        """Bounds of the mass of everything."""
+        if self.exact:
+            total = float(self.weights.sum()) + self._tail_mass
+            return total, total
+        weights = self.weights
+        sure = weights if self.sure is None else weights[self.sure]
+        return float(sure.sum()) + self.bounds.least, float(weights.sum()) + self.bounds.most
+
+    def weight(self, token: int) -> tuple[float, float]:
+        """Bounds of the weight of one token."""
+        places = np.flatnonzero(self.ids == token)
+        if places.size:
+            place = places[0]
+            weight = float(self.weights[place])
+            return (weight if self.sure is None or self.sure[place] else 0.0), weight
+        if self._tail is not None:
+            weight = float(self._tail[token])
+            return weight, weight
+        return 0.0, self.bounds.token
+
+    def probability(self, token: int) -> float:
+        """p(token); resolves where bounds do not give it."""
+        self.resolve()
+        return self.weight(token)[1] / self.total()[1]
+
+    def accepts(self, token: int, u: float, q: float = 1.0) -> bool:
+        """Whether u <= p(token) / q, for u in (0, 1]; resolves only where bounds cannot tell."""
+        least, most = self.weight(token)
+        total_least, total_most = self.total()
+        if u * q * total_most <= least:
+            return True
+        if u * q * total_least > most:
+            return False
+        if self.exact:
+            return False
+        self.resolve()
+        return self.accepts(token, u, q)
+
+    def draw(self, noise: Draw) -> int:
+        """One token: the Gumbel-max draw over the listed tokens and the tail as one candidate.
+
+        The maximum of Gumbel variates over the tail's tokens is distributed as one variate at the
+        tail's log-sum-exp, so the tail takes part with noise of its own and is opened only when
+        it wins; which of its tokens it is, a number of its own decides by inversion.
+        """
+        tokens = np.append(self.ids, TAIL)
+        times = exponentials(noise.seed, noise.position, noise.purpose, tokens)
+        with np.errstate(divide="ignore", over="ignore"):
+            arrivals = times[:-1] / self.weights
+        first = int(arrivals.argmin()) if arrivals.size else -1
+        soonest = float(arrivals[first]) if arrivals.size else np.inf
+        tail = float(times[-1])
+        if not self.exact:
+            certain = first >= 0 and (self.sure is None or bool(self.sure[first]))
+            # The tail has at most this mass, so it arrives no sooner.
+            if certain and (self.bounds.most == 0 or soonest < tail / self.bounds.most):
+                return int(self.ids[first])
+            self.resolve()
+            return self.draw(noise)
+        if self._tail_mass == 0 or soonest <= tail / self._tail_mass:
+            return int(self.ids[first])
+        return self._draw_tail(noise)
+
+    def without(self, token: int) -> Distribution:
+        """The residual of a rejected one-hot draft: max(0, p - q), not normalised."""
+        kept = self.ids != token
+        bounds, opened = self.bounds, self._open
+        if kept.all():
+            bounds = Bounds(max(0.0, bounds.least - bounds.token), bounds.most, bounds.token)
+        rest = Distribution(
+            self.ids[kept],
+            self.weights[kept],
+            None if self.sure is None else self.sure[kept],
+            bounds,
+            None if opened is None else lambda: _without(opened(), token),
+        )
+        if self._tail is not None:
+            tail = self._tail.copy()
+            tail[token] = 0
+            rest._set_tail(tail)
+        return rest
+
+    def minus(self, proposal: Proposal) -> Distribution:
+        """The residual of a rejected sampled draft: max(0, p - q), not normalised."""
+        self.resolve()
+        total = self.total()[1]
+        ids = np.union1d(self.ids, proposal.ids)
+        weights = np.zeros(ids.size)
+        weights[np.searchsorted(ids, self.ids)] = self.weights
+        tail = self._tail
+        if tail is not None:
+            listed = np.isin(ids, self.ids, invert=True)
+            weights[listed] = tail[ids[listed]]
+            tail = tail.copy()
+            tail[ids] = 0
+        weights[np.searchsorted(ids, proposal.ids)] -= total * proposal.probabilities
+        rest = Distribution(ids, np.maximum(weights, 0))
+        if tail is not None:
+            rest._set_tail(tail)
+        return rest
+
+    def listed(self) -> Distribution:
+        """The listed tokens alone, as if they were everything: what a drafter draws from."""
+        return Distribution(self.ids, self.weights)
+
+    def proposal(self) -> Proposal:
+        """q of a draft drawn from this distribution, which must have no tail."""
+        assert self.exact, "a drafter draws from listed tokens"
+        assert self._tail is None, "a drafter draws from listed tokens"
+        return Proposal(self.ids, self.weights / self.weights.sum())
+
+    def entropy(self) -> float:
+        """In nats; resolves."""
+        self.resolve()
+        weights = self.weights
+        if self._tail is not None:
+            weights = np.concatenate([weights, self._tail[self._tail > 0].astype(np.float64)])
+        p = weights[weights > 0] / weights.sum()
+        return -float((p * np.log(p)).sum())
+
+    def dense(self, vocab_size: int) -> NDArray[np.float64]:
+        """All probabilities [vocab_size]; resolves."""
+        self.resolve()
+        dense = np.zeros(vocab_size) if self._tail is None else self._tail.astype(np.float64)
+        dense[self.ids] = self.weights
+        probabilities: NDArray[np.float64] = dense / dense.sum()
+        return probabilities
+
+    def _set_tail(self, tail: NDArray[np.float32]) -> None:
+        self._tail = tail
+        self._tail_mass = float(tail.sum(dtype=np.float64))
+
+    def _draw_tail(self, noise: Draw) -> int:
+        assert self._tail is not None, "only a resolved tail has mass"
+        u = uniform(noise.seed, noise.position, noise.purpose, INSIDE_TAIL)
+        mass = np.cumsum(self._tail, dtype=np.float64)
+        # u is in (0, 1], so the first token whose sum reaches it has a weight above 0.
+        return int(np.searchsorted(mass, u * mass[-1], side="left"))
+
+
+def _without(whole: Exact, token: int) -> Exact:
+    kept = whole.ids != token
+    tail = whole.tail.copy()
+    tail[token] = 0
+    return Exact(whole.ids[kept], whole.weights[kept], tail)

@@ -1,0 +1,89 @@
+"""Random numbers as a function: of a seed, a position, a purpose and a token.
+
+A counter-based generator (as in Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011): nothing is drawn from a stream, so nothing that was drafted and rejected, batched or
+computed twice can shift what comes after. The hash is the finalizer of SplitMix64 (Steele, Lea and
+Flood, OOPSLA 2014) over a counter; the counter is the token, the key everything else.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_UNIT = 2.0**-53
+
+TAIL = -1
+"""Stands for all tokens outside those that are listed, where a token is asked for."""
+
+INSIDE_TAIL = -2
+"""Which of them it is."""
+
+
+class Purpose(IntEnum):
+    """What a random number decides. Different purposes are independent of one another."""
+
+    TOKEN = 1
+    """The token itself: the noise that the coupled rule and its drafters share."""
+    ACCEPT = 2
+    """Whether a draft token is accepted; the token is its place among its siblings."""
+    RESIDUAL = 3
+    """What replaces a rejected draft, and what follows an accepted one."""
+    DRAFT = 4
+    """What a drafter draws where its noise must not be the target's."""
+
+
+def uniforms(
+    seed: int, position: int, purpose: Purpose, tokens: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """One number in (0, 1] per token, in steps of 2^-53."""
+    key = np.uint64(_key(seed, position, purpose))
+    bits = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    bits += key
+    bits ^= bits >> np.uint64(30)
+    bits *= np.uint64(_FIRST)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(_SECOND)
+    bits ^= bits >> np.uint64(31)
+    bits >>= np.uint64(11)
+    bits += np.uint64(1)
+    return bits.astype(np.float64) * _UNIT
+
+
+def uniform(seed: int, position: int, purpose: Purpose, token: int) -> float:
+    """`uniforms` for one token."""
+    counter = (_key(seed, position, purpose) + (token + 1) * _GOLDEN) & _MASK
+    return ((_mix(counter) >> 11) + 1) * _UNIT
+
+
+def exponentials(
+    seed: int, position: int, purpose: Purpose, tokens: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Standard exponential variates, one per token.
+
+    `argmin(exponentials / weights)` is the Gumbel-max draw of the weights: with E = -log(u) the
+    Gumbel variate is G = -log(E), and argmax(log w + G) = argmin(E / w).
+    """
+    return -np.log(uniforms(seed, position, purpose, tokens))
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of answer `choice` of several to one prompt; that of the first is `seed`."""
+    if choice == 0:
+        return seed
+    return _mix(_mix(seed & _MASK) + choice * _GOLDEN & _MASK) >> 11
+
+
+def _key(seed: int, position: int, purpose: Purpose) -> int:
+    return _mix(_mix(_mix(seed & _MASK) ^ position) + purpose * _GOLDEN & _MASK)
+
+
+def _mix(bits: int) -> int:
+    bits = (bits ^ bits >> 30) * _FIRST & _MASK
+    bits = (bits ^ bits >> 27) * _SECOND & _MASK
+    return bits ^ bits >> 31

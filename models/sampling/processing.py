@@ -1,0 +1,230 @@
+"""From a row of logits to the distribution of the next token.
+
+In this order: penalties and bias (`history`), temperature, top-k, top-p, min-p. Each step is done
+on the listed tokens alone where that provably gives what the whole row would give, and otherwise
+marks what only the whole row can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.sampling.distribution import EMPTY, Bounds, Distribution, Exact, TargetRow
+from models.sampling.history import Patch
+from models.sampling.parameters import Sampling
+
+_LOGSUMEXP_ERROR = 1e-5
+"""Relative: the graph's log-sum-exp is float32, and reaches a few hundred at most."""
+
+Opened = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The listed tokens of a row after penalties and bias, most likely first.
+
+    Those not listed have at most the logit `ceiling`; there are `outside` of them. The first
+    `ranked` listed tokens are certainly the most likely ones of all. `changed`: some logit is not
+    as the target gave it.
+    """
+
+    ids: NDArray[np.int64]
+    logits: NDArray[np.float64]
+    ceiling: float
+    outside: int
+    ranked: int
+    changed: bool
+
+
+def process(
+    row: TargetRow, sampling: Sampling, patch: Patch | None, opened: Opened
+) -> Distribution:
+    """The distribution behind `row`. `opened` is called whenever the whole row is looked at."""
+    head = _head(row, patch)
+
+    def whole() -> Exact:
+        opened()
+        return resolve(row, head.ids, sampling, patch)
+
+    if sampling.greedy:
+        return _greedy(row, head, patch, opened)
+    if head.outside and not head.ranked:
+        return Distribution.of_whole(whole())
+    return _bounded(row, head, sampling, whole)
+
+
+def resolve(
+    row: TargetRow, listed: NDArray[np.int64], sampling: Sampling, patch: Patch | None
+) -> Exact:
+    """The same from the whole row; `listed` are the tokens to list."""
+    logits = _patched(row, patch)
+    largest = float(logits.max())
+    scaled = (logits - np.float32(largest)) / np.float32(sampling.temperature)
+    weights = np.exp(scaled)
+    _keep_top_k(weights, logits, sampling.top_k)
+    _keep_top_p(weights, sampling.top_p)
+    if sampling.min_p > 0:
+        weights[weights < sampling.min_p] = 0
+    inside = listed[weights[listed] > 0]
+    exact = np.exp((logits[inside].astype(np.float64) - largest) / sampling.temperature)
+    weights[inside] = 0
+    return Exact(inside, exact, weights)
+
+
+def _head(row: TargetRow, patch: Patch | None) -> Head:
+    ids, logits = row.ids, row.values.astype(np.float64)
+    ceiling, outside = float(logits[-1]), row.vocab_size - ids.size
+    if patch is None:
+        return Head(ids, logits, ceiling, outside, ids.size, changed=False)
+    index = patch.index
+    places = np.array([index.get(token, -1) for token in ids.tolist()], dtype=np.intp)
+    touched = np.flatnonzero(places >= 0)
+    logits[touched] = patch.apply(places[touched], logits[touched])
+    # Tokens further down that may have risen are listed as well; those that fell stay below.
+    raised = patch.raised()
+    raised = raised[np.isin(patch.ids[raised], ids, invert=True)]
+    if raised.size:
+        rising = patch.ids[raised]
+        whole = row.whole()[rising].astype(np.float64)
+        ids = np.concatenate([ids, rising])
+        logits = np.concatenate([logits, patch.apply(raised, whole)])
+    order = np.lexsort((ids, -logits))
+    ids, logits = ids[order], logits[order]
+    outside -= raised.size
+    ranked = int(np.count_nonzero(logits > ceiling)) if outside else ids.size
+    return Head(ids, logits, ceiling, outside, ranked, changed=True)
+
+
+def _patched(row: TargetRow, patch: Patch | None) -> NDArray[np.float32]:
+    logits = row.whole()
+    if patch is None or not patch.ids.size:
+        return logits
+    logits = logits.copy()
+    everywhere = np.arange(patch.ids.size)
+    logits[patch.ids] = patch.apply(everywhere, logits[patch.ids].astype(np.float64))
+    return logits
+
+
+def _greedy(row: TargetRow, head: Head, patch: Patch | None, opened: Opened) -> Distribution:
+    if head.ranked:
+        return Distribution.single(int(head.ids[0]))
+    opened()
+    return Distribution.single(int(_patched(row, patch).argmax()))
+
+
+def _bounded(
+    row: TargetRow, head: Head, sampling: Sampling, whole: Callable[[], Exact]
+) -> Distribution:
+    ids, ranked = head.ids, head.ranked
+    weights = np.exp((head.logits - head.logits[0]) / sampling.temperature)
+    bounds = _tail_bounds(row, head, sampling.temperature) if head.outside else EMPTY
+    sure: NDArray[np.bool_] | None = None
+    top_k = sampling.top_k if 0 < sampling.top_k < row.vocab_size else 0
+    if 0 < top_k <= ranked:
+        ids, weights, bounds = ids[:top_k], weights[:top_k], EMPTY
+    elif top_k:
+        sure = np.arange(ids.size) < ranked
+        bounds = Bounds(0.0, bounds.most, bounds.token)
+    if sampling.top_p < 1:
+        ids, weights, sure, bounds = _cut_top_p(ids, weights, sure, bounds, ranked, sampling.top_p)
+    if sampling.min_p > 0:
+        kept = weights >= sampling.min_p
+        ids, weights = ids[kept], weights[kept]
+        sure = None if sure is None else sure[kept]
+        below = bounds.token < sampling.min_p
+        bounds = EMPTY if below else Bounds(0.0, bounds.most, bounds.token)
+    if sure is not None and sure.all():
+        sure = None
+    if sure is None and bounds.most == 0:
+        return Distribution(ids, weights)
+    return Distribution(ids, weights, sure, bounds, whole)
+
+
+def _cut_top_p(
+    ids: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    sure: NDArray[np.bool_] | None,
+    bounds: Bounds,
+    ranked: int,
+    top_p: float,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None, Bounds]:
+    """The nucleus: tokens before which less than `top_p` of the mass has passed.
+
+    Tokens behind the first `ranked` may have unlisted ones before them: what has passed is at
+    least what is listed.
+    """
+    passed = np.cumsum(weights) - weights
+    certain = float((weights if sure is None else weights[sure]).sum())
+    least, most = top_p * (certain + bounds.least), top_p * (float(weights.sum()) + bounds.most)
+    kept = passed < most
+    kept[0] = True
+    inside = passed < least
+    inside[0] = True
+    if bounds.most > 0:
+        inside[ranked:] = False
+    if sure is not None:
+        inside &= sure
+    if bounds.most > 0 and float(weights[:ranked].sum()) >= most:
+        bounds = EMPTY
+    elif bounds.most > 0:
+        bounds = Bounds(0.0, bounds.most, bounds.token)
+    return ids[kept], weights[kept], inside[kept], bounds
+
+
+def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
+    """Bounds of sum exp((l - largest) / T) over the tail, from its sum at T = 1.
+
+    With x = exp(l - largest) at most c, n tokens and a = 1 / T: for a >= 1,
+    n (sum x / n)^a <= sum x^a <= c^(a-1) sum x (the power mean inequality, and x^a = x^(a-1) x);
+    for a <= 1 both turn round. And sum x^a <= n c^a always.
+    """
+    a, n = 1 / temperature, head.outside
+    largest = float(head.logits[0])
+    token = float(np.exp((head.ceiling - largest) * a))
+    with np.errstate(over="ignore"):
+        total = float(np.exp(row.logsumexp - largest))
+        inside = float(np.exp(row.values.astype(np.float64) - largest).sum())
+    most = n * token
+    if not np.isfinite(total):
+        return Bounds(0.0, most, token)
+    error = _LOGSUMEXP_ERROR * total
+    more, less = max(total - inside, 0.0) + error, max(total - inside - error, 0.0)
+    single = float(np.exp(head.ceiling - largest))
+    if a >= 1:
+        most = min(most, more * single ** (a - 1))
+        least = n * (less / n) ** a
+    else:
+        most = min(most, n * (more / n) ** a)
+        least = less * single ** (a - 1) if single > 0 else 0.0
+    return Bounds(0.0 if head.changed else min(least, most), most, token)
+
+
+def _keep_top_k(weights: NDArray[np.float32], logits: NDArray[np.float32], top_k: int) -> None:
+    """Set all but the `top_k` largest to 0; of equal ones the lower ids stay."""
+    if not 0 < top_k < weights.size:
+        return
+    last = np.partition(logits, weights.size - top_k)[weights.size - top_k]
+    _keep_above(weights, logits, float(last), top_k)
+
+
+def _keep_top_p(weights: NDArray[np.float32], top_p: float) -> None:
+    if top_p >= 1:
+        return
+    falling = np.sort(weights)[::-1]
+    passed = np.cumsum(falling, dtype=np.float64)
+    count = max(1, int(np.count_nonzero(passed - falling < top_p * passed[-1])))
+    _keep_above(weights, weights.copy(), float(falling[count - 1]), count)
+
+
+def _keep_above(
+    weights: NDArray[np.float32], order: NDArray[np.float32], last: float, count: int
+) -> None:
+    """Keep `count` of `weights`: where `order` is above `last`, then the first equal to it."""
+    above = order > last
+    equal = np.flatnonzero(order == last)
+    weights[~above & (order != last)] = 0
+    weights[equal[count - int(np.count_nonzero(above)) :]] = 0
