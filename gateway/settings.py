@@ -40,9 +40,9 @@ _SPECULATION = Speculation()
 class Settings:
     """Everything a gateway can be told.
 
-    `draft_length` None leaves the length to the policy. `drain_seconds` is how long running
+    `speculation_length` None leaves the length to the policy. `drain_seconds` is how long running
     answers may go on after a request to stop. `insecure` allows an address beyond this machine
-    without keys.
+    without keys. `temperature` is that of requests that name none.
     """
 
     package: Path = field(default_factory=default_package_path)
@@ -60,6 +60,7 @@ class Settings:
     insecure: bool = False
     log_level: str = "info"
     drain_seconds: float = 20.0
+    temperature: float = 0.0
     speculation_drafter: str = _SPECULATION.drafter
     speculation_policy: str = _SPECULATION.policy
     speculation_length: int | None = None
@@ -247,6 +248,7 @@ def _in_range(settings: Settings) -> None:
         ("prefill_chunk", 2, 1 << 16),
         ("busy_chunk", 2, 1 << 16),
         ("drain_seconds", 0, 3600),
+        ("temperature", 0, 2),
         ("speculation_length", 1, MAX_DRAFT_LENGTH),
     ):
         value = getattr(settings, name)

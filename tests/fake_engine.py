@@ -1,29 +1,36 @@
 """A scripted engine for tests of the wire: it says what it is told to, token by token.
 
-Tokens are characters, so that what was prefilled can be read in `requests`.
+Tokens are characters, so that what was prefilled can be read in `requests`. Token i of an answer
+(or of a scored prompt) has the log-probability -(i + 1) / 8; each further one of its top list is
+the next character, with 1 less.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from gateway.engine.requests import (
+    LOSSLESS_RULES,
     Delta,
     Event,
     Finished,
     FinishReason,
     GenerationRequest,
+    PromptScored,
     Timings,
+    TokenLogprob,
     Usage,
 )
 from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
 
 MODEL = "tiny-test"
+FRESH_SEED = 7
 
 
 def fake_package(path: Path = Path("/nowhere")) -> Package:
@@ -71,6 +78,9 @@ class CharacterTokenizer:
         self.encoded.append(text)
         return [ord(character) for character in text]
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id).encode()
+
 
 class BracketTemplate:
     """`<role>content</>` per message, then `<assistant>`."""
@@ -85,7 +95,11 @@ class BracketTemplate:
 
 
 class FakeEngine:
-    """Says the pieces of `answer`, `pace` seconds each; `failure` is raised behind the first."""
+    """Says the pieces of `answer`, `pace` seconds each; `failure` is raised behind the first.
+
+    A stop string ends an answer of single characters. `requests` are as they were asked for;
+    generations have a seed: 7 where none was asked for, one more for each further choice.
+    """
 
     def __init__(
         self,
@@ -111,6 +125,9 @@ class FakeEngine:
         self.closed = False
 
     def open(self, request: GenerationRequest) -> FakeGeneration:
+        return self.open_choices(request, 1)[0]
+
+    def open_choices(self, request: GenerationRequest, n: int) -> list[FakeGeneration]:
         if len(request.prompt) >= self.context_length:
             raise UserError(
                 f"the prompt has {len(request.prompt)} tokens; the context holds 1000.",
@@ -120,7 +137,9 @@ class FakeEngine:
         if self.running >= self.capacity:
             raise UserError("the queue is full.", code="queue_full")
         self.requests.append(request)
-        return FakeGeneration(self, request)
+        seed = FRESH_SEED if request.sampling.seed is None else request.sampling.seed
+        seeded = (replace(request.sampling, seed=seed + index) for index in range(n))
+        return [FakeGeneration(self, replace(request, sampling=each)) for each in seeded]
 
     def prompt(self, index: int = -1) -> str:
         return "".join(map(chr, self.requests[index].prompt))
@@ -131,8 +150,8 @@ class FakeEngine:
 
 class FakeGeneration:
     def __init__(self, engine: FakeEngine, request: GenerationRequest) -> None:
+        self.request = request
         self._engine = engine
-        self._request = request
         self._cancelled = False
 
     async def __aenter__(self) -> FakeGeneration:
@@ -152,23 +171,44 @@ class FakeGeneration:
         self._cancelled = True
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        limit = self._request.max_tokens
-        said, reason = self._engine.answer[:limit], self._engine.finish
-        if limit is not None and limit < len(self._engine.answer):
-            reason = "length"
+        if self.request.prompt_logprobs:
+            yield PromptScored((None, *self._logprobs(self.request.prompt)[1:]))
+        said, reason, stop = self._script()
         for index, piece in enumerate(said):
             await asyncio.sleep(self._engine.pace)
             if self._cancelled:
-                said, reason = said[:index], "cancelled"
+                said, reason, stop = said[:index], "cancelled", None
                 break
             source = "ngram" if index % 2 else "target"
-            yield Delta(piece, tuple(map(ord, piece)), (source,) * len(piece), index)
+            ids = tuple(map(ord, piece))
+            scored = () if self.request.top_logprobs is None else self._logprobs(ids, index)
+            yield Delta(piece, ids, (source,) * len(piece), index, scored)
             if self._engine.failure is not None:
                 raise self._engine.failure
-        yield Finished(reason, self._usage(said), _timings(len(said), self._request))
+        usage = Usage(len(self.request.prompt), 3, len(said))
+        yield Finished(reason, usage, _timings(len(said), self.request), stop)
 
-    def _usage(self, said: str | list[str]) -> Usage:
-        return Usage(len(self._request.prompt), 3, len(said))
+    def _script(self) -> tuple[str | list[str], FinishReason, str | None]:
+        said, limit = self._engine.answer, self.request.max_tokens
+        if limit is not None and limit < len(said):
+            return said[:limit], "length", None
+        if isinstance(said, str):
+            found = [(said.find(stop), stop) for stop in self.request.stop if stop in said]
+            if found:
+                end, stop = min(found)
+                return said[:end], "stop", stop
+        return said, self._engine.finish, None
+
+    def _logprobs(self, ids: Sequence[int], first: int = 0) -> tuple[TokenLogprob, ...]:
+        top = self.request.top_logprobs or 0
+        return tuple(
+            TokenLogprob(
+                token,
+                -(first + index + 1) / 8,
+                tuple((token + n, -(first + index + 1) / 8 - n) for n in range(top)),
+            )
+            for index, token in enumerate(ids)
+        )
 
 
 def _timings(tokens: int, request: GenerationRequest) -> Timings:
@@ -184,9 +224,10 @@ def _timings(tokens: int, request: GenerationRequest) -> Timings:
         tpot_ms=1.5,
         draft_ms=0.2,
         verify_ms=9.0,
+        accept_ms=0.4,
         drafter=request.speculation.drafter,
         policy=request.speculation.policy,
-        rule="coupled",
-        lossless=True,
+        rule=request.speculation.rule,
+        lossless=request.speculation.rule in LOSSLESS_RULES,
         exact=True,
     )

@@ -136,7 +136,7 @@ async def test_client_posts_whole_and_streamed() -> None:
             await client.responses.create(model=MODEL, input="Hi", previous_response_id="resp_x")
         assert missing.value.code == "previous_response_not_found"
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.responses.create(model=MODEL, input="Hi", temperature=0.7)
+            await client.responses.create(model=MODEL, input="Hi", temperature=2.5)
         assert (refused.value.code, refused.value.param) == ("unsupported_value", "temperature")
 
 

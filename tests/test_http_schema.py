@@ -8,11 +8,13 @@ import pytest
 
 from gateway.engine.conversation import Message
 from gateway.engine.requests import Speculation
-from gateway.http.responses.schema import parse_create, parse_speculation, parse_stream_id
-from gateway.settings import MAX_DRAFT_LENGTH
+from gateway.http.responses.schema import parse_create, parse_stream_id
+from gateway.http.sampling import Decoding
+from gateway.settings import Settings
 from models.errors import UserError
+from models.sampling.parameters import Sampling
 
-DEFAULTS = Speculation()
+DEFAULTS = Settings()
 TEXT = {"input": "Hi"}
 
 WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
@@ -38,26 +40,22 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({**TEXT, "max_output_tokens": True}, "max_output_tokens"),
     ({**TEXT, "store": "false"}, "store"),
     ({**TEXT, "stream": 1}, "stream"),
-    ({**TEXT, "temperature": "0"}, "temperature"),
-    ({**TEXT, "temperature": False}, "temperature"),
-    ({**TEXT, "top_p": [1]}, "top_p"),
     ({**TEXT, "tools": {}}, "tools"),
     ({**TEXT, "text": "plain"}, "text"),
     ({**TEXT, "text": {"format": "text"}}, "text.format"),
     ({**TEXT, "metadata": [1]}, "metadata"),
     ({**TEXT, "metadata": {"a": 1}}, "metadata.a"),
+    ({**TEXT, "metadata": {"a" * 500: 1}}, "metadata." + "a" * 77 + "..."),
     ({**TEXT, "include": "speculation"}, "include"),
     ({**TEXT, "include": [7]}, "include[0]"),
     ({**TEXT, "generate": 0}, "generate"),
     ({**TEXT, "reasoning": "low"}, "reasoning"),
     ({**TEXT, "parallel_tool_calls": 1}, "parallel_tool_calls"),
     ({**TEXT, "safety_identifier": 1}, "safety_identifier"),
+    ({**TEXT, "top_logprobs": 5.0}, "top_logprobs"),
+    ({**TEXT, "top_logprobs": True}, "top_logprobs"),
+    ({**TEXT, "temperature": "0"}, "temperature"),
     ({**TEXT, "speculation": "off"}, "speculation"),
-    ({**TEXT, "speculation": {"length": "4"}}, "speculation.length"),
-    ({**TEXT, "speculation": {"length": True}}, "speculation.length"),
-    ({**TEXT, "speculation": {"off": 1}}, "speculation.off"),
-    ({**TEXT, "speculation": {"policy": 1}}, "speculation.policy"),
-    ({**TEXT, "speculation": {"drafter": ["ngram"]}}, "speculation.drafter"),
 ]
 
 
@@ -70,12 +68,8 @@ def test_a_wrong_type_names_its_field(document: dict[str, Any], param: str) -> N
 
 
 NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
-    ({"temperature": 0.7}, "temperature"),
-    ({"temperature": 1}, "temperature"),
-    ({"top_p": 0.9}, "top_p"),
-    ({"presence_penalty": 0.5}, "presence_penalty"),
-    ({"frequency_penalty": -1}, "frequency_penalty"),
-    ({"top_logprobs": 5}, "top_logprobs"),
+    ({"top_logprobs": 21}, "top_logprobs"),
+    ({"top_logprobs": -1}, "top_logprobs"),
     ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
@@ -92,7 +86,6 @@ NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
     ({"service_tier": "flex"}, "service_tier"),
     ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
     ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
-    ({"include": ["message.output_text.logprobs"]}, "include[0]"),
     ({"include": ["speculation", "everything"]}, "include[1]"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].type"),
     ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
@@ -100,13 +93,6 @@ NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
         "input[0].content[0].type",
     ),
-    ({"speculation": {"drafter": "medusa"}}, "speculation.drafter"),
-    ({"speculation": {"policy": "best"}}, "speculation.policy"),
-    ({"speculation": {"rule": "typical"}}, "speculation.rule"),
-    ({"speculation": {"length": MAX_DRAFT_LENGTH + 1}}, "speculation.length"),
-    ({"speculation": {"off": True, "policy": "auto"}}, "speculation.off"),
-    ({"speculation": {"off": False, "policy": "off"}}, "speculation.off"),
-    ({"speculation": {"lenght": 4}}, "speculation.lenght"),
 ]
 
 
@@ -118,12 +104,10 @@ def test_what_cannot_be_honoured_is_refused(fields: dict[str, Any], param: str) 
 
 
 def test_a_refusal_says_what_is_accepted() -> None:
-    with pytest.raises(
-        UserError, match=r"temperature 0\.7 is not supported; accepted: 0 or absent"
-    ):
-        parse_create({**TEXT, "temperature": 0.7}, DEFAULTS)
-    with pytest.raises(UserError, match="Did you mean 'length'"):
-        parse_create({**TEXT, "speculation": {"lenght": 4}}, DEFAULTS)
+    with pytest.raises(UserError, match=r'truncation "auto" is not supported; accepted: "disab'):
+        parse_create({**TEXT, "truncation": "auto"}, DEFAULTS)
+    with pytest.raises(UserError, match=r"accepted: .*'speculation'"):
+        parse_create({**TEXT, "include": ["everything"]}, DEFAULTS)
 
 
 MISSING_OR_OUT_OF_RANGE: list[tuple[dict[str, Any], str, str]] = [
@@ -141,14 +125,8 @@ MISSING_OR_OUT_OF_RANGE: list[tuple[dict[str, Any], str, str]] = [
         "missing_required_parameter",
         "input[0].content",
     ),
-    (
-        {**TEXT, "speculation": {"policy": "fixed"}},
-        "missing_required_parameter",
-        "speculation.length",
-    ),
     ({**TEXT, "max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
     ({**TEXT, "max_output_tokens": -5}, "invalid_value", "max_output_tokens"),
-    ({**TEXT, "speculation": {"length": 0}}, "invalid_value", "speculation.length"),
     ({**TEXT, "metadata": {str(n): "x" for n in range(17)}}, "invalid_value", "metadata"),
     ({**TEXT, "metadata": {"k" * 65: "x"}}, "invalid_value", "metadata"),
     ({**TEXT, "metadata": {"k": "x" * 513}}, "invalid_value", "metadata"),
@@ -200,9 +178,6 @@ def test_what_changes_nothing_is_accepted() -> None:
     request = parse_create(
         {
             **TEXT,
-            "temperature": 0,
-            "top_p": 1.0,
-            "presence_penalty": 0.0,
             "tools": [],
             "tool_choice": "none",
             "text": {"format": {"type": "text"}, "verbosity": "medium"},
@@ -214,7 +189,6 @@ def test_what_changes_nothing_is_accepted() -> None:
             "include": ["reasoning.encrypted_content"],
             "stream": True,
             "stream_options": {"include_obfuscation": False},
-            "seed": 7,
             "user": "me",
             "something_of_next_year": {"x": 1},
             "max_tool_calls": 3,
@@ -229,35 +203,48 @@ def test_what_changes_nothing_is_accepted() -> None:
 
 
 def test_null_is_absent() -> None:
-    names = ("temperature", "top_p", "tools", "text", "metadata", "store", "instructions")
+    names = (
+        "temperature",
+        "top_p",
+        "top_logprobs",
+        "seed",
+        "stop",
+        "logit_bias",
+        "tools",
+        "text",
+        "metadata",
+        "store",
+        "instructions",
+    )
     names += ("max_output_tokens", "previous_response_id", "include", "speculation", "model")
     request = parse_create({**TEXT, **dict.fromkeys(names)}, DEFAULTS)
     assert request == parse_create(TEXT, DEFAULTS)
 
 
-SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
-    (None, Speculation(policy="fixed", length=3), Speculation(policy="fixed", length=3)),
-    ({}, Speculation(length=3), Speculation(length=3)),
-    ({"length": 5}, Speculation(length=3), Speculation(length=5)),
-    ({"policy": "fixed"}, Speculation(length=3), Speculation(policy="fixed", length=3)),
-    ({"off": True}, Speculation(length=3), Speculation(policy="off", length=3)),
-    ({"off": True, "policy": "off"}, Speculation(), Speculation(policy="off")),
-    ({"off": False}, Speculation(policy="off"), Speculation(policy="auto")),
-    (
-        {"off": False, "policy": "fixed", "length": 2},
-        Speculation(),
-        Speculation("ngram", "fixed", 2),
-    ),
-    ({"drafter": "ngram", "rule": "coupled"}, Speculation(policy="off"), Speculation(policy="off")),
-    ({"policy": None, "length": None}, Speculation(length=3), Speculation(length=3)),
-]
+def test_the_shared_fields_reach_the_request() -> None:
+    request = parse_create(
+        {**TEXT, "seed": 7, "stop": "x", "speculation": {"length": 2}}, Settings(temperature=0.5)
+    )
+    assert request.decoding == Decoding(
+        sampling=Sampling(temperature=0.5, seed=7), stop=("x",), speculation=Speculation(length=2)
+    )
 
 
-@pytest.mark.parametrize(("value", "defaults", "expected"), SPECULATIONS)
-def test_speculation_replaces_what_it_names(
-    value: dict[str, Any] | None, defaults: Speculation, expected: Speculation
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, None),
+        ({"top_logprobs": 0}, None),
+        ({"top_logprobs": 3}, 3),
+        ({"top_logprobs": 20, "include": ["message.output_text.logprobs"]}, 20),
+        ({"include": ["message.output_text.logprobs"]}, 0),
+        ({"include": ["speculation"]}, None),
+    ],
+)
+def test_logprobs_are_told_to_who_includes_them_or_asks_for_some(
+    fields: dict[str, Any], wanted: int | None
 ) -> None:
-    assert parse_speculation(value, defaults) == expected
+    assert parse_create({**TEXT, **fields}, DEFAULTS).top_logprobs == wanted
 
 
 def test_stream_ids() -> None:

@@ -55,7 +55,7 @@ async def test_a_stored_response_is_found_by_other_connections_and_an_unstored_i
         {"input": 7},
         {"input": "refuse me"},
         {"input": "b" * 2000},
-        {"input": "b", "temperature": 2},
+        {"input": "b", "temperature": 3},
         {"input": "b", "model": "another"},
     ],
 )

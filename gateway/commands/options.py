@@ -26,6 +26,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "insecure": "listen beyond this machine without API keys",
         "log_level": "debug, info, warning or error",
         "drain_seconds": "how long running answers may go on after a request to stop",
+        "temperature": "of requests that name none: 0 takes the most likely token, 1 samples",
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "auto, fixed or off, for requests that name none",
         "speculation_length": "draft tokens per round",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -11,8 +11,18 @@ from gateway.engine.requests import Event, GenerationRequest
 from models.package import Package
 
 
+class Vocabulary(Encoder, Protocol):
+    """What is needed of `models.tokenizer.Tokenizer`."""
+
+    def token_bytes(self, token_id: int, /) -> bytes: ...
+
+
 class Generation(Protocol):
     """One running answer. Leaving the block cancels it within one round."""
+
+    @property
+    def request(self) -> GenerationRequest:
+        """As it was opened, with the seed that it draws by."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -25,7 +35,10 @@ class Generation(Protocol):
     ) -> bool | None: ...
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """Yields what arrived since the last read as one `Delta`, and at the end `Finished`."""
+        """Yields what arrived since the last read as one `Delta`, and at the end `Finished`.
+
+        Before the first of them `PromptScored`, where it was asked for.
+        """
 
     def cancel(self) -> None: ...
 
@@ -37,7 +50,7 @@ class Engine(Protocol):
     def package(self) -> Package: ...
 
     @property
-    def tokenizer(self) -> Encoder: ...
+    def tokenizer(self) -> Vocabulary: ...
 
     @property
     def template(self) -> Template | None: ...
@@ -46,5 +59,8 @@ class Engine(Protocol):
     def context_length(self) -> int: ...
 
     def open(self, request: GenerationRequest) -> Generation: ...
+
+    def open_choices(self, request: GenerationRequest, n: int) -> Sequence[Generation]:
+        """`n` answers to one prompt, each with a seed of its own."""
 
     async def close(self) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import orjson
 from models.errors import UserError
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 NAMES: Mapping[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -61,8 +63,28 @@ def required(document: Mapping[str, Any], name: str, kind: type[T], prefix: str 
 
 def at_least(value: int | None, least: int, param: str) -> int | None:
     if value is not None and value < least:
+        raise invalid(param, f"must be at least {least}, not {value}")
+    return value
+
+
+def number(value: Any, param: str) -> float:
+    """A finite number, as a float."""
+    given = typed(value, float, param)
+    try:
+        finite = math.isfinite(given)
+    except OverflowError:  # an integer beyond every float
+        finite = False
+    if not finite:
+        raise invalid(param, "must be a finite number")
+    return float(given)
+
+
+def in_range(value: N, least: N, most: N, param: str) -> N:
+    if not least <= value <= most:
         raise UserError(
-            f"{param} must be at least {least}, not {value}.", code="invalid_value", param=param
+            f"{param} must be from {least} to {most}, not {value}.",
+            code="unsupported_value",
+            param=param,
         )
     return value
 
@@ -83,10 +105,14 @@ def only_known(document: Mapping[str, Any], known: Iterable[str], param: str) ->
             near = difflib.get_close_matches(key, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Known are {', '.join(known)}."
             raise UserError(
-                f"{param} has no field {key!r}.{hint}",
+                f"{param} has no field {short(key)!r}.{hint}",
                 code="unsupported_value",
-                param=f"{param}.{key}",
+                param=f"{param}.{short(key)}",
             )
+
+
+def invalid(param: str, problem: str) -> UserError:
+    return UserError(f"{param} {problem}.", code="invalid_value", param=param)
 
 
 def missing(param: str) -> UserError:
@@ -94,7 +120,7 @@ def missing(param: str) -> UserError:
 
 
 def unsupported(param: str, value: Any, accepted: str) -> UserError:
-    shown = _short(value)
+    shown = short(orjson.dumps(value).decode(), 60)
     return UserError(
         f"{param} {shown} is not supported; accepted: {accepted}.",
         code="unsupported_value",
@@ -110,6 +136,6 @@ def wrong_type(param: str | None, expected: str, value: Any) -> UserError:
     )
 
 
-def _short(value: Any) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 60 else text[:57] + "..."
+def short(text: str, most: int = 80) -> str:
+    """At most so many characters of what a client sent: errors repeat it."""
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Protocol
 
 from gateway.engine.conversation import Prompt, Turn, build_prompt
-from gateway.engine.requests import GenerationRequest
 from gateway.http.backend import Engine
+from gateway.http.fields import short
 from gateway.http.responses.answer import Answer
 from gateway.http.responses.events import ResponseEvents, ServerEvent
 from gateway.http.responses.schema import CreateResponse
@@ -21,6 +22,12 @@ STORED_TURNS = 256
 LONG_TEXT = 16_384
 
 
+class Running(Protocol):
+    """What runs for a client and can be told to end soon."""
+
+    def cancel(self) -> None: ...
+
+
 class Gateway:
     """`engine` is None while the model loads; `draining` from the moment of shutdown."""
 
@@ -29,7 +36,7 @@ class Gateway:
         self.engine = engine
         self.draining = False
         self.turns = TurnStore(STORED_TURNS)
-        self._running: set[Answer] = set()
+        self._running: set[Running] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -63,13 +70,19 @@ class Gateway:
     @asynccontextmanager
     async def streaming(self, answer: Answer) -> AsyncGenerator[AsyncGenerator[ServerEvent]]:
         """The events of an answer; leaving the block ends it. Counted as running meanwhile."""
-        self._running.add(answer)
-        self._idle.clear()
-        try:
+        with self.counted(answer):
             async with aclosing(answer.events()) as events:
                 yield events
+
+    @contextmanager
+    def counted(self, running: Running) -> Iterator[None]:
+        """Counted as running meanwhile: whoever drains waits for it, and cancels it in the end."""
+        self._running.add(running)
+        self._idle.clear()
+        try:
+            yield
         finally:
-            self._running.discard(answer)
+            self._running.discard(running)
             if not self._running:
                 self._idle.set()
 
@@ -91,12 +104,12 @@ class Gateway:
         previous = None if previous_id is None else conversations.find(previous_id)
         prompt = await _prompt(engine, request, previous)
         generation = engine.open(
-            GenerationRequest(
-                prompt=prompt.ids,
-                max_tokens=request.max_output_tokens,
-                speculation=request.speculation,
+            request.decoding.request(
+                prompt.ids, request.max_output_tokens, top_logprobs=request.top_logprobs
             )
         )
+
+        events = ResponseEvents(request, generation.request, model, engine.tokenizer)
 
         def ended(response_id: str, turn: Turn | None) -> None:
             if turn is not None:
@@ -104,7 +117,7 @@ class Gateway:
             elif previous_id is not None:
                 conversations.evict(previous_id)
 
-        return Answer(generation, prompt, ResponseEvents(request, model), ended)
+        return Answer(generation, prompt, events, ended)
 
 
 async def _prompt(engine: Engine, request: CreateResponse, previous: Turn | None) -> Prompt:
@@ -124,7 +137,7 @@ async def _prompt(engine: Engine, request: CreateResponse, previous: Turn | None
 
 def model_not_found(asked: str, served: str) -> UserError:
     return UserError(
-        f"The model {asked!r} does not exist here; this gateway serves {served!r}.",
+        f"The model {short(asked)!r} does not exist here; this gateway serves {served!r}.",
         code="model_not_found",
         param="model",
     )

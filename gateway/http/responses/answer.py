@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 
 from gateway.engine.conversation import Prompt, Turn
-from gateway.engine.requests import Delta, Finished
+from gateway.engine.requests import Delta, Event, PromptScored
 from gateway.http.backend import Generation
 from gateway.http.errors import wire_error
 from gateway.http.responses.events import ResponseEvents, ServerEvent
@@ -59,7 +59,8 @@ class Answer:
             for failed in self._events.fail(wire_error(error)):
                 yield failed
 
-    def _made(self, event: Delta | Finished) -> list[ServerEvent]:
+    def _made(self, event: Event) -> list[ServerEvent]:
+        assert not isinstance(event, PromptScored), "no response asks for it"
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
             return list(self._events.delta(event))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.engine.requests import Delta, Finished, Timings, Usage
+from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
+from gateway.http.backend import Vocabulary
 from gateway.http.errors import WireError
+from gateway.http.logprobs import described, token_text
+from gateway.http.responses.report import response_object, usage_object
 from gateway.http.responses.schema import CreateResponse
 
 
@@ -32,16 +35,25 @@ class ServerEvent:
 class ResponseEvents:
     """Builds the events of one response; its text so far is in `text`.
 
-    Each of `begin`, `delta`, and one of `finish` and `fail` yields the events of its stage.
+    `opened` is what the engine made of `request`. Each of `begin`, `delta`, and one of `finish`
+    and `fail` yields the events of its stage.
     """
 
-    def __init__(self, request: CreateResponse, model: str) -> None:
+    def __init__(
+        self,
+        request: CreateResponse,
+        opened: GenerationRequest,
+        model: str,
+        vocabulary: Vocabulary,
+    ) -> None:
         self.id = _new_id("resp")
         self._item_id = _new_id("msg")
-        self._request = request
+        self._provenance = request.provenance
+        self._vocabulary = vocabulary
         self._number = 0
         self._parts: list[str] = []
-        self._response = _response_object(self.id, model, request)
+        self._logprobs: list[TokenLogprob] = []
+        self._response = response_object(self.id, model, request, opened)
 
     @property
     def text(self) -> str:
@@ -55,26 +67,24 @@ class ResponseEvents:
         yield self._event("response.content_part.added", **self._place(), part=_part(""))
 
     def delta(self, delta: Delta) -> Iterator[ServerEvent]:
-        """Nothing for a delta that completes no character, unless provenance was asked for."""
+        """Nothing for a delta that completes no character, unless its tokens were asked for
+        (by log-probabilities or provenance): those of all deltas are those of the answer."""
         self._parts.append(delta.text)
-        if self._request.provenance:
+        self._logprobs.extend(delta.logprobs)
+        if delta.text or delta.logprobs or self._provenance:
             yield self._event(
                 "response.output_text.delta",
                 **self._place(),
                 delta=delta.text,
-                logprobs=[],
-                speculation=_provenance(delta),
-            )
-        elif delta.text:
-            yield self._event(
-                "response.output_text.delta", **self._place(), delta=delta.text, logprobs=[]
+                logprobs=[_brief(entry, self._vocabulary) for entry in delta.logprobs],
+                **({"speculation": _provenance(delta)} if self._provenance else {}),
             )
 
     def finish(self, finished: Finished) -> Iterator[ServerEvent]:
         whole = finished.reason == "stop"
         yield from self._end_item("completed" if whole else "incomplete")
-        self._response["usage"] = _usage(finished.usage)
-        self._response["timings"] = _timings(finished.timings)
+        self._response["usage"] = usage_object(finished.usage)
+        self._response["timings"] = dataclasses.asdict(finished.timings)
         if whole:
             yield self._end("response.completed", "completed", completed_at=int(time.time()))
         elif finished.reason == "length":
@@ -89,10 +99,13 @@ class ResponseEvents:
         yield self._end("response.failed", "failed", error=error.response_error())
 
     def _end_item(self, status: str) -> Iterator[ServerEvent]:
-        text = self.text
         item = self._item(status)
-        yield self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
-        yield self._event("response.content_part.done", **self._place(), part=_part(text))
+        (part,) = item["content"]
+        brief = [_brief(entry, self._vocabulary) for entry in self._logprobs]
+        yield self._event(
+            "response.output_text.done", **self._place(), text=part["text"], logprobs=brief
+        )
+        yield self._event("response.content_part.done", **self._place(), part=part)
         yield self._event("response.output_item.done", output_index=0, item=item)
         self._response["output"] = [item]
 
@@ -112,49 +125,35 @@ class ResponseEvents:
         return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
 
     def _item(self, status: str) -> dict[str, Any]:
+        logprobs = [described(entry, self._vocabulary) for entry in self._logprobs]
         return {
             "id": self._item_id,
             "type": "message",
             "status": status,
             "role": "assistant",
-            "content": [_part(self.text)],
+            "content": [_part(self.text, logprobs)],
         }
 
 
-def _response_object(response_id: str, model: str, request: CreateResponse) -> dict[str, Any]:
+def _part(text: str, logprobs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     return {
-        "id": response_id,
-        "object": "response",
-        "created_at": int(time.time()),
-        "completed_at": None,
-        "status": "in_progress",
-        "incomplete_details": None,
-        "model": model,
-        "previous_response_id": request.previous_response_id,
-        "instructions": request.instructions,
-        "output": [],
-        "error": None,
-        "tools": [],
-        "truncation": "disabled",
-        "text": {"format": {"type": "text"}},
-        "top_p": 1.0,
-        "temperature": 0.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "top_logprobs": 0,
-        "reasoning": {"effort": None, "summary": None},
-        "usage": None,
-        "timings": None,
-        "max_output_tokens": request.max_output_tokens,
-        "store": request.store,
-        "background": False,
-        "service_tier": "default",
-        **request.echo,
+        "type": "output_text",
+        "text": text,
+        "annotations": [],
+        "logprobs": list(logprobs),
     }
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _brief(entry: TokenLogprob, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The events have no bytes where the finished part does."""
+    return {
+        "token": token_text(entry.id, vocabulary),
+        "logprob": entry.logprob,
+        "top_logprobs": [
+            {"token": token_text(token, vocabulary), "logprob": logprob}
+            for token, logprob in entry.top
+        ],
+    }
 
 
 def _provenance(delta: Delta) -> dict[str, Any]:
@@ -166,23 +165,6 @@ def _provenance(delta: Delta) -> dict[str, Any]:
         "ids": list(delta.ids),
         "round": delta.round,
     }
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": usage.prompt_tokens - usage.cached_tokens,
-        },
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-
-
-def _timings(timings: Timings) -> dict[str, Any]:
-    return dataclasses.asdict(timings)
 
 
 def _new_id(kind: str) -> str:

@@ -6,12 +6,12 @@ ignored is refused, naming the field and what is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from gateway.http.fields import typed, unsupported
+from gateway.http.fields import optional, typed, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,8 @@ def _never(value: Any) -> bool:
     return False
 
 
-GREEDY = "0 or absent (this build decodes greedily)"
 LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
-        "temperature": Limit(float, _is(0), GREEDY),
-        "top_p": Limit(float, _is(1), "1 or absent (this build decodes greedily)"),
-        "presence_penalty": Limit(float, _is(0), "0 or absent"),
-        "frequency_penalty": Limit(float, _is(0), "0 or absent"),
-        "top_logprobs": Limit(int, _is(0), "0 or absent"),
         "tools": Limit(list, _empty, "an empty array or absent"),
         "truncation": Limit(str, _is("disabled"), '"disabled" or absent'),
         "background": Limit(bool, _is(False), "false or absent"),
@@ -123,12 +117,11 @@ def check_reasoning(document: Mapping[str, Any]) -> None:
         check_limits(typed(reasoning, dict, "reasoning"), REASONING_LIMITS, "reasoning.")
 
 
-def check_include(document: Mapping[str, Any]) -> bool:
-    """Whether `include` asks for per-delta provenance."""
-    include = document.get("include")
-    if include is None:
-        return False
-    for index, value in enumerate(typed(include, list, "include")):
-        if typed(value, str, f"include[{index}]") not in IDLE_INCLUDES | {"speculation"}:
-            raise unsupported(f"include[{index}]", value, '"speculation"')
-    return "speculation" in include
+def parse_include(document: Mapping[str, Any], honoured: Collection[str]) -> frozenset[str]:
+    """Those of `honoured` that `include` names."""
+    include = optional(document, "include", list) or []
+    for index, value in enumerate(include):
+        param = f"include[{index}]"
+        if typed(value, str, param) not in IDLE_INCLUDES.union(honoured):
+            raise unsupported(param, value, " and ".join(map(repr, honoured)))
+    return frozenset(include).intersection(honoured)

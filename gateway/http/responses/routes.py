@@ -71,7 +71,7 @@ class ResponsesRoutes:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """One response: a JSON body, or with `stream` the same events as a WebSocket sends."""
         document = decode_object(await request.read())
-        wanted = parse_create(document, self._gateway.settings.speculation)
+        wanted = parse_create(document, self._gateway.settings)
         conversations = Conversations(self._gateway.turns, lanes=0)
         answer = await self._gateway.answer(wanted, conversations)
         if wanted.stream:

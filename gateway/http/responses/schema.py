@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 from gateway.engine.conversation import Message
-from gateway.engine.requests import Policy, Speculation
-from gateway.http.fields import (
-    at_least,
-    missing,
-    one_of,
-    only_known,
-    optional,
-    typed,
-    unsupported,
-)
+from gateway.http.fields import at_least, optional, short, typed
 from gateway.http.responses.items import parse_input
 from gateway.http.responses.limits import (
-    check_include,
     check_limits,
     check_reasoning,
     check_text,
     check_tool_choice,
+    parse_include,
 )
-from gateway.settings import DRAFTERS, MAX_DRAFT_LENGTH
+from gateway.http.sampling import Decoding, parse_decoding, parse_top_logprobs
+from gateway.settings import Settings
 from models.errors import UserError
 
 STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-POLICIES: tuple[str, ...] = get_args(Policy)
-RULES = ("coupled",)
+LOGPROBS = "message.output_text.logprobs"
+PROVENANCE = "speculation"
 
 
 @dataclass(frozen=True, slots=True)
 class CreateResponse:
-    """What a client asked for. Fields that only come back in the response are in `echo`."""
+    """What a client asked for. Fields that only come back in the response are in `echo`.
+
+    `top_logprobs` None: log-probabilities are not wanted.
+    """
 
     messages: tuple[Message, ...]
     model: str | None
@@ -45,16 +40,18 @@ class CreateResponse:
     max_output_tokens: int | None
     store: bool
     stream: bool
-    speculation: Speculation
+    decoding: Decoding
+    top_logprobs: int | None
     provenance: bool
     echo: Mapping[str, Any]
 
 
-def parse_create(document: Mapping[str, Any], defaults: Speculation) -> CreateResponse:
+def parse_create(document: Mapping[str, Any], settings: Settings) -> CreateResponse:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     check_limits(document)
     check_text(document)
     check_reasoning(document)
+    included = parse_include(document, (LOGPROBS, PROVENANCE))
     store = optional(document, "store", bool)
     return CreateResponse(
         messages=parse_input(document),
@@ -66,8 +63,9 @@ def parse_create(document: Mapping[str, Any], defaults: Speculation) -> CreateRe
         ),
         store=True if store is None else store,
         stream=optional(document, "stream", bool) or False,
-        speculation=parse_speculation(document.get("speculation"), defaults),
-        provenance=check_include(document),
+        decoding=parse_decoding(document, settings),
+        top_logprobs=_top_logprobs(document, LOGPROBS in included),
+        provenance=PROVENANCE in included,
         echo=_echo(document),
     )
 
@@ -83,49 +81,10 @@ def parse_stream_id(document: Mapping[str, Any]) -> str | None:
     return stream_id
 
 
-def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
-    """The `speculation` extension: what it names replaces the gateway's defaults."""
-    if value is None:
-        return defaults
-    typed(value, dict, "speculation")
-    only_known(value, ("drafter", "length", "policy", "rule", "off"), "speculation")
-    prefix = "speculation."
-    drafter = optional(value, "drafter", str, prefix)
-    length = at_least(optional(value, "length", int, prefix), 1, "speculation.length")
-    rule = optional(value, "rule", str, prefix)
-    if drafter is not None:
-        one_of(drafter, DRAFTERS, "speculation.drafter")
-    if length is not None and length > MAX_DRAFT_LENGTH:
-        raise unsupported("speculation.length", length, f"1 to {MAX_DRAFT_LENGTH}")
-    if rule is not None:
-        one_of(rule, RULES, "speculation.rule")
-    changed = replace(
-        defaults,
-        drafter=drafter or defaults.drafter,
-        length=defaults.length if length is None else length,
-        policy=_policy(value, defaults.policy),
-    )
-    if changed.policy == "fixed" and changed.length is None:
-        raise missing("speculation.length")
-    return changed
-
-
-def _policy(value: Mapping[str, Any], default: Policy) -> Policy:
-    policy = optional(value, "policy", str, "speculation.")
-    off = optional(value, "off", bool, "speculation.")
-    if policy is not None:
-        one_of(policy, POLICIES, "speculation.policy")
-    if off is True:
-        if policy not in (None, "off"):
-            raise unsupported("speculation.off", True, f"false beside policy {policy!r}")
-        return "off"
-    if off is False:
-        if policy == "off":
-            raise unsupported("speculation.off", False, "true or absent beside policy 'off'")
-        if policy is None and default == "off":
-            return "auto"
-    known: dict[str, Policy] = {"auto": "auto", "fixed": "fixed", "off": "off"}
-    return default if policy is None else known[policy]
+def _top_logprobs(document: Mapping[str, Any], included: bool) -> int | None:
+    """OpenAI tells them only where they are included; who asks for some wants to see them."""
+    wanted = parse_top_logprobs(document)
+    return wanted or (0 if included else None)
 
 
 def _echo(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +106,7 @@ def _metadata(document: Mapping[str, Any]) -> dict[str, str]:
     if metadata is None:
         return {}
     for key, value in metadata.items():
-        typed(value, str, f"metadata.{key}")
+        typed(value, str, f"metadata.{short(key)}")
         if len(key) > 64 or len(value) > 512:
             raise UserError(
                 "metadata keys have at most 64 characters and values at most 512.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from gateway.engine.conversation import Turn
+from gateway.http.fields import short
 from models.errors import UserError
 
 
@@ -62,7 +63,7 @@ class Conversations:
         stored = self._shared.get(response_id)
         if stored is None:
             raise UserError(
-                f"Previous response {response_id!r} not found.",
+                f"Previous response {short(response_id)!r} not found.",
                 code="previous_response_not_found",
                 param="previous_response_id",
             )

@@ -162,7 +162,7 @@ class Connection:
 
     async def _begin(self, lane: Lane, document: dict[str, Any]) -> Answer:
         try:
-            request = parse_create(document, self._gateway.settings.speculation)
+            request = parse_create(document, self._gateway.settings)
         except UserError:
             previous = document.get("previous_response_id")
             if isinstance(previous, str):

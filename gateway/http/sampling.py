@@ -1,0 +1,156 @@
+"""What requests say about how an answer is drawn and where it ends, the same on every endpoint.
+
+What is absent is neutral; an absent temperature is the gateway's setting. Its default is 0 and not
+OpenAI's 1: the most likely token is the one choice that needs no seed to be repeated and that every
+drafter can propose, so answers are reproducible and the most drafts are accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.engine.requests import MOST_TOP_LOGPROBS, GenerationRequest, Speculation
+from gateway.http.fields import in_range, invalid, number, optional, typed, wrong_type
+from gateway.http.speculation import parse_speculation
+from gateway.settings import Settings
+from models.errors import UserError
+from models.sampling.parameters import Sampling
+
+MOST_STOPS = 16
+MOST_STOP_CHARACTERS = 1024
+MOST_STOP_IDS = 1024
+LARGEST_ID = (1 << 31) - 1
+NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
+INTEGERS = ("top_k", "min_tokens", "seed")
+# One way to write an id: the same id cannot come twice.
+DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How an answer is drawn, where it ends, and how it is speculated."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    speculation: Speculation = field(default_factory=Speculation)
+
+    def request(
+        self,
+        prompt: tuple[int, ...],
+        max_tokens: int | None,
+        *,
+        top_logprobs: int | None = None,
+        prompt_logprobs: bool = False,
+    ) -> GenerationRequest:
+        return GenerationRequest(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            ignore_eos=self.ignore_eos,
+            sampling=self.sampling,
+            stop=self.stop,
+            stop_ids=self.stop_ids,
+            top_logprobs=top_logprobs,
+            prompt_logprobs=prompt_logprobs,
+            speculation=self.speculation,
+        )
+
+
+def parse_decoding(document: Mapping[str, Any], settings: Settings) -> Decoding:
+    """The fields that all endpoints share; null is absent.
+
+    Raises `UserError` that names the field: `invalid_type`, `invalid_value`,
+    `unsupported_value`, `missing_required_parameter`.
+    """
+    return Decoding(
+        sampling=parse_sampling(document, settings.temperature),
+        stop=parse_stop(document),
+        stop_ids=parse_stop_ids(document),
+        ignore_eos=optional(document, "ignore_eos", bool) or False,
+        speculation=parse_speculation(document.get("speculation"), settings.speculation),
+    )
+
+
+def parse_sampling(document: Mapping[str, Any], temperature: float) -> Sampling:
+    """`temperature` is that of a document that names none."""
+    given: dict[str, Any] = {"temperature": temperature}
+    for name in NUMBERS:
+        if document.get(name) is not None:
+            given[name] = number(document[name], name)
+    for name in INTEGERS:
+        if document.get(name) is not None:
+            given[name] = typed(document[name], int, name)
+    return Sampling(**given, logit_bias=parse_logit_bias(document))
+
+
+def parse_logit_bias(document: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
+    """An object of numbers by token id, which JSON writes as a decimal string."""
+    bias = optional(document, "logit_bias", dict)
+    if bias is None:
+        return ()
+    return tuple(_bias(key, value) for key, value in bias.items())
+
+
+def parse_stop(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """A string or an array of them; one that comes twice is taken once."""
+    value = document.get("stop")
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (_stop(value, "stop"),)
+    if not isinstance(value, list):
+        raise wrong_type("stop", "a string or an array", value)
+    _at_most(value, MOST_STOPS, "stop")
+    return tuple(dict.fromkeys(_stop(text, f"stop[{i}]") for i, text in enumerate(value)))
+
+
+def parse_stop_ids(document: Mapping[str, Any]) -> tuple[int, ...]:
+    """An array of token ids; one that comes twice is taken once."""
+    value = optional(document, "stop_token_ids", list)
+    if value is None:
+        return ()
+    _at_most(value, MOST_STOP_IDS, "stop_token_ids")
+    return tuple(dict.fromkeys(_id(token, f"stop_token_ids[{i}]") for i, token in enumerate(value)))
+
+
+def parse_top_logprobs(document: Mapping[str, Any], name: str = "top_logprobs") -> int | None:
+    """How many of the most likely tokens to tell with each token; None where absent."""
+    value = optional(document, name, int)
+    return None if value is None else in_range(value, 0, MOST_TOP_LOGPROBS, name)
+
+
+def _stop(value: Any, param: str) -> str:
+    text = typed(value, str, param)
+    if not 1 <= len(text) <= MOST_STOP_CHARACTERS:
+        raise invalid(param, f"must have 1 to {MOST_STOP_CHARACTERS} characters, not {len(text)}")
+    return text
+
+
+def _bias(key: str, value: Any) -> tuple[int, float]:
+    if not DECIMAL.fullmatch(key):
+        raise invalid("logit_bias", f"has the key {key[:40]!r}, which is no token id in decimals")
+    return _id(int(key), "logit_bias"), number(value, f"logit_bias.{key}")
+
+
+def _id(value: Any, param: str) -> int:
+    return in_range(typed(value, int, param), 0, LARGEST_ID, param)
+
+
+def _at_most(value: Sequence[Any], most: int, param: str) -> None:
+    if len(value) > most:
+        raise UserError(
+            f"{param} has {len(value)} entries; at most {most} are taken.",
+            code="unsupported_value",
+            param=param,
+        )

@@ -1,0 +1,101 @@
+"""The `speculation` object of a request, an extension on every endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args
+
+from gateway.engine.requests import MOST_BRANCHES, Policy, Rule, Speculation
+from gateway.http.fields import (
+    at_least,
+    in_range,
+    missing,
+    number,
+    one_of,
+    only_known,
+    optional,
+    typed,
+    unsupported,
+)
+from gateway.settings import DRAFTERS, MAX_DRAFT_LENGTH
+
+Name = TypeVar("Name", bound=str)
+PREFIX = "speculation."
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+RULES: tuple[Rule, ...] = get_args(Rule)
+FIELDS = ("drafter", "length", "policy", "off", "branches", "rule")
+# What only one rule reads: beside another it would silently do nothing.
+RULE_OF: Mapping[str, Rule] = MappingProxyType(
+    {"acceptance": "synthetic", "epsilon": "typical", "delta": "typical"}
+)
+
+
+def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
+    """What it names replaces the gateway's defaults. Raises `UserError` that names the field."""
+    if value is None:
+        return defaults
+    typed(value, dict, "speculation")
+    only_known(value, (*FIELDS, *RULE_OF), "speculation")
+    changed = replace(
+        defaults,
+        policy=_policy(value, defaults.policy),
+        rule=_one_of(value, "rule", RULES, defaults.rule),
+        drafter=_one_of(value, "drafter", DRAFTERS, defaults.drafter),
+        length=_length(value, defaults.length),
+        branches=_branches(value, defaults.branches),
+    )
+    if changed.policy == "fixed" and changed.length is None:
+        raise missing("speculation.length")
+    return _for_its_rule(changed, value)
+
+
+def _one_of(value: Mapping[str, Any], name: str, known: tuple[Name, ...], default: Name) -> Name:
+    named = optional(value, name, str, PREFIX)
+    if named is None:
+        return default
+    one_of(named, known, PREFIX + name)
+    return known[known.index(named)]
+
+
+def _length(value: Mapping[str, Any], default: int | None) -> int | None:
+    length = at_least(optional(value, "length", int, PREFIX), 1, "speculation.length")
+    if length is not None and length > MAX_DRAFT_LENGTH:
+        raise unsupported("speculation.length", length, f"1 to {MAX_DRAFT_LENGTH}")
+    return default if length is None else length
+
+
+def _branches(value: Mapping[str, Any], default: int) -> int:
+    branches = optional(value, "branches", int, PREFIX)
+    if branches is None:
+        return default
+    return in_range(branches, 1, MOST_BRANCHES, "speculation.branches")
+
+
+def _for_its_rule(speculation: Speculation, value: Mapping[str, Any]) -> Speculation:
+    given: dict[str, Any] = {}
+    for name, rule in RULE_OF.items():
+        if value.get(name) is not None:
+            param = PREFIX + name
+            given[name] = in_range(number(value[name], param), 0.0, 1.0, param)
+            if speculation.rule != rule:
+                raise unsupported(param, value[name], f"absent, or with the rule {rule!r}")
+    return replace(speculation, **given)
+
+
+def _policy(value: Mapping[str, Any], default: Policy) -> Policy:
+    policy = optional(value, "policy", str, PREFIX)
+    off = optional(value, "off", bool, PREFIX)
+    if policy is not None:
+        one_of(policy, POLICIES, "speculation.policy")
+    if off is True:
+        if policy not in (None, "off"):
+            raise unsupported("speculation.off", True, f"false beside policy {policy!r}")
+        return "off"
+    if off is False:
+        if policy == "off":
+            raise unsupported("speculation.off", False, "true or absent beside policy 'off'")
+        if policy is None and default == "off":
+            return "auto"
+    return _one_of(value, "policy", POLICIES, default)
