@@ -56,6 +56,12 @@ class WantedRow:
     result: RowResult
     index: int
 
+    @property
+    def vocab_size(self) -> int:
+        """Logits in a whole row."""
+        assert self.result.window is not None, "a row of a run"
+        return self.result.window.vocab_size
+
     def whole(self) -> NDArray[np.float32]:
         """All logits [V]: a view, to be read before the target runs again."""
         return self.result.whole(self.index)

@@ -22,7 +22,7 @@ class Workspace:
     """
 
     def __init__(self, vocab_size: int, provider: Provider) -> None:
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self._memory = provider.memory
         self._grow(_LEAST_ROWS)
         self._last: Binding | None = None
@@ -33,7 +33,7 @@ class Workspace:
         """Have the next run, which is `binding`'s, write its `rows` rows here."""
         if rows > self._rows:
             self._grow(max(rows, 2 * self._rows))
-        shape = (rows, self._vocab_size)
+        shape = (rows, self.vocab_size)
         binding.collect_at(LOGITS, self._memory, self._address, shape, np.float32)
         self.runs += 1
         self._last = binding
@@ -51,7 +51,7 @@ class Workspace:
         return self._host
 
     def _grow(self, rows: int) -> None:
-        shape = (rows, self._vocab_size)
+        shape = (rows, self.vocab_size)
         self._buffer: Any
         if self._memory == "cpu":
             self._buffer = np.empty(shape, dtype=np.float32)
@@ -72,6 +72,10 @@ class Window:
     workspace: Workspace
     run: int
     start: int
+
+    @property
+    def vocab_size(self) -> int:
+        return self.workspace.vocab_size
 
     def whole(self, index: int) -> NDArray[np.float32]:
         """[V]: a view, to be read before the target runs again."""
