@@ -1,12 +1,18 @@
-"""How many draft tokens a round verifies."""
+"""How much of a draft a round verifies."""
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.engine.controller import LONGEST_DRAFT, Controller
 from gateway.engine.costs import RunCosts
 from gateway.engine.requests import Speculation
+from models.draft import Draft, Proposal
 
 FREE = RunCosts({2: 10.0, 32: 10.0})
 STEEP = RunCosts({2: 10.0, 4: 30.0, 32: 310.0})
@@ -16,6 +22,14 @@ GENTLE = RunCosts({2: 10.0, 12: 20.0})
 
 def auto(costs: RunCosts, length: int | None = None) -> Controller:
     return Controller(Speculation(length=length), costs)
+
+
+def chain(*confidence: float) -> Draft:
+    return Draft(tokens=tuple(range(10, 10 + len(confidence))), confidence=confidence, source="x")
+
+
+def length(controller: Controller, *confidence: float, others: int) -> int:
+    return len(controller.select(chain(*confidence), others).tokens)
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "off"])
@@ -37,47 +51,178 @@ def test_a_budget_is_what_fits_the_request_and_the_room() -> None:
 
 def test_fixed_verifies_whatever_was_proposed() -> None:
     controller = Controller(Speculation(policy="fixed", length=4), STEEP)
-    assert controller.length((0.01, 0.01, 0.01), others=3) == 3
+    assert length(controller, 0.01, 0.01, 0.01, others=3) == 3
 
 
 def test_auto_takes_all_of_a_draft_that_costs_nothing() -> None:
-    assert auto(FREE).length((0.5, 0.5, 0.5), others=0) == 3
+    assert length(auto(FREE), 0.5, 0.5, 0.5, others=0) == 3
 
 
 def test_auto_never_drafts_where_it_cannot_pay() -> None:
-    assert auto(STEEP).length((0.9,) * 8, others=1) == 0
-    assert auto(FREE).length((), others=0) == 0
+    assert length(auto(STEEP), *(0.9,) * 8, others=1) == 0
+    assert length(auto(FREE), others=0) == 0
 
 
 def test_auto_needs_a_gain_beyond_noise() -> None:
     barely = RunCosts({2: 10.0, 3: 10.01, 32: 10.3})
-    assert auto(barely).length((0.02,), others=1) == 0
-    assert auto(barely).length((0.04,), others=1) == 1
+    assert length(auto(barely), 0.02, others=1) == 0
+    assert length(auto(barely), 0.04, others=1) == 1
 
 
 def test_auto_takes_the_token_that_pads_a_lone_stream_whatever_it_promises() -> None:
-    assert auto(STEEP).length((0.01, 0.9), others=0) == 1
-    assert auto(STEEP).length((0.01, 0.9), others=1) == 0
+    assert length(auto(STEEP), 0.01, 0.9, others=0) == 1
+    assert length(auto(STEEP), 0.01, 0.9, others=1) == 0
 
 
 def test_auto_maximises_expected_tokens_per_millisecond() -> None:
     """Against the definition, E[tau] / T, over all lengths."""
     confidence = (0.95, 0.9, 0.85, 0.6, 0.5, 0.3, 0.2, 0.1)
     rates = []
-    for length in range(len(confidence) + 1):
+    for size in range(len(confidence) + 1):
         survival, tau = 1.0, 1.0
-        for probability in confidence[:length]:
+        for probability in confidence[:size]:
             survival *= probability
             tau += survival
-        rates.append(tau / GENTLE.predict(length + 1))
+        rates.append(tau / GENTLE.predict(size + 1))
     best = max(range(len(rates)), key=rates.__getitem__)
     assert 0 < best < len(confidence)
-    assert auto(GENTLE).length(confidence, others=0) == best
+    assert length(auto(GENTLE), *confidence, others=0) == best
 
 
 def test_company_in_the_run_makes_a_token_dearer_or_cheaper_by_the_curve() -> None:
     """Alone a second token is dear, behind the knee it is nearly free."""
     knee = RunCosts({2: 10.0, 4: 40.0, 5: 40.0, 32: 41.0})
     confidence = (0.8, 0.8)
-    assert auto(knee).length(confidence, others=1) == 0
-    assert auto(knee).length(confidence, others=4) == 2
+    assert length(auto(knee), *confidence, others=1) == 0
+    assert length(auto(knee), *confidence, others=4) == 2
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Draft:
+    """Up to seven tokens; the confidences of siblings sum to 1 at most."""
+    size = draw(st.integers(0, 7))
+    parents = tuple(draw(st.integers(-1, node - 1)) for node in range(size))
+    left = dict.fromkeys(range(-1, size), 1.0)
+    confidence = []
+    for parent in parents:
+        confidence.append(left[parent] * draw(st.floats(0.0, 1.0)))
+        left[parent] -= confidence[-1]
+    return Draft(tuple(range(50, 50 + size)), parents, None, tuple(confidence), "x")
+
+
+def expected_tokens(draft: Draft, nodes: tuple[int, ...]) -> float:
+    """1 + the sum over `nodes` of the product of the confidences on the way to each."""
+    assert draft.parents is not None
+    assert draft.confidence is not None
+    tau = 1.0
+    for node in nodes:
+        survival, at = 1.0, node
+        while at >= 0:
+            survival *= draft.confidence[at]
+            at = draft.parents[at]
+        tau += survival
+    return tau
+
+
+def closed_parts(draft: Draft) -> list[tuple[int, ...]]:
+    parents = draft.parents
+    assert parents is not None
+    every = range(len(parents))
+    return [
+        nodes
+        for size in range(len(parents) + 1)
+        for nodes in combinations(every, size)
+        if all(parents[node] in (*nodes, -1) for node in nodes)
+    ]
+
+
+def is_chain(draft: Draft, nodes: tuple[int, ...]) -> bool:
+    assert draft.parents is not None
+    return [draft.parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
+
+
+def costs_with_dear_trees(slope: float) -> RunCosts:
+    costs = RunCosts({2: 10.0, 12: 10.0 + 10 * slope})
+    for _ in range(100):
+        costs.observe(4, 1.2 * costs.predict(4), tree=True)
+    return costs
+
+
+@settings(max_examples=300, deadline=None)
+@given(draft=trees(), slope=st.floats(0.0, 6.0), others=st.integers(0, 3), dear=st.booleans())
+def test_what_is_verified_of_a_tree_is_the_best_of_all_its_parts(
+    draft: Draft, slope: float, others: int, dear: bool
+) -> None:
+    """By brute force: no part of any shape promises more tokens per millisecond."""
+    costs = costs_with_dear_trees(slope) if dear else RunCosts({2: 10.0, 12: 10.0 + 10 * slope})
+    plain = costs.predict(others + 1)
+
+    def gain(nodes: tuple[int, ...]) -> float:
+        cost = costs.predict(others + 1 + len(nodes), tree=not is_chain(draft, nodes))
+        ratio = expected_tokens(draft, nodes) * plain / cost
+        return ratio if cost <= plain or ratio >= 1.03 else 0.0
+
+    chosen = auto(costs).select(draft, others)
+    nodes = tuple(token - 50 for token in chosen.tokens)
+    assert gain(nodes) == pytest.approx(max(1.0, *map(gain, closed_parts(draft))), rel=1e-9)
+
+
+@settings(max_examples=300, deadline=None)
+@given(draft=trees(), slope=st.floats(0.0, 2.0))
+def test_a_part_of_a_tree_keeps_order_parents_and_confidence(draft: Draft, slope: float) -> None:
+    assert draft.parents is not None
+    assert draft.confidence is not None
+    chosen = auto(RunCosts({2: 10.0, 12: 10.0 + 10 * slope})).select(draft, others=1)
+    nodes = [token - 50 for token in chosen.tokens]
+    assert nodes == sorted(nodes)
+    assert chosen.source == "x"
+    assert chosen.confidence == tuple(draft.confidence[node] for node in nodes)
+    parents = chosen.parents or tuple(range(-1, len(nodes) - 1))
+    for place, node in enumerate(nodes):
+        assert parents[place] < place
+        at = nodes[parents[place]] if parents[place] >= 0 else -1
+        assert at == draft.parents[node]
+
+
+PROPOSALS = tuple(
+    Proposal(np.array([token]), np.array([1.0], np.float64)) for token in (1, 2, 3, 4, 5)
+)
+FORKED = Draft((1, 2, 3, 4, 5), (-1, 0, 0, 2, -1), PROPOSALS, (0.7, 0.2, 0.6, 0.9, 0.25), "x")
+"""Path survivals 0.7, 0.14, 0.42, 0.378, 0.25."""
+
+
+@pytest.mark.parametrize(
+    ("cost", "kept", "parents"),
+    [
+        (0.0, (0, 1, 2, 3, 4), (-1, 0, 0, 2, -1)),
+        (0.7, (0, 2, 3, 4), (-1, 0, 1, -1)),
+        (1.6, (0, 2, 3), None),
+        (5.0, (0,), None),
+        (9.0, (), None),
+    ],
+)
+def test_the_dearer_a_token_the_less_of_a_tree_is_verified(
+    cost: float, kept: tuple[int, ...], parents: tuple[int, ...] | None
+) -> None:
+    costs = RunCosts({2: 10.0, 12: 10.0 + 10 * cost})
+    chosen = auto(costs).select(FORKED, others=1)
+    assert chosen.tokens == tuple(FORKED.tokens[node] for node in kept)
+    assert chosen.parents == parents
+    assert chosen.proposals == tuple(PROPOSALS[node] for node in kept)
+
+
+def test_a_tree_that_costs_more_than_it_adds_becomes_its_best_chain() -> None:
+    assert auto(FREE).select(FORKED, others=1) is FORKED
+    dear = costs_with_dear_trees(0.0)
+    chosen = auto(dear).select(FORKED, others=1)
+    assert (chosen.tokens, chosen.parents) == ((1, 3, 4), None)
+
+
+def test_fixed_verifies_a_whole_tree() -> None:
+    assert Controller(Speculation(policy="fixed", length=5), STEEP).select(FORKED, 3) is FORKED
+
+
+def test_a_draft_without_confidence_is_believed() -> None:
+    draft = Draft(tokens=(1, 2, 3), source="x")
+    assert auto(GENTLE).select(draft, others=0) is draft
+    assert auto(STEEP).select(draft, others=0) == Draft(tokens=(1,), source="x")

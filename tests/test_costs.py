@@ -46,3 +46,37 @@ def test_a_run_with_a_prefill_chunk_says_nothing_about_decoding() -> None:
     costs = RunCosts({2: 10.0, 8: 20.0})
     costs.observe(9, 1000.0)
     assert costs.predict(2) == 10.0
+
+
+def test_trees_cost_what_chains_do_until_one_was_run() -> None:
+    costs = RunCosts({2: 10.0, 8: 20.0})
+    assert costs.predict(4, tree=True) == costs.predict(4)
+
+
+def test_the_surcharge_of_trees_is_known_from_their_runs_alone() -> None:
+    costs = RunCosts({2: 10.0, 8: 20.0})
+    for _ in range(100):
+        costs.observe(8, 40.0)
+    chain = costs.predict(8)
+    for _ in range(200):
+        costs.observe(8, 1.5 * chain, tree=True)
+    assert costs.predict(8) == chain == pytest.approx(40.0, rel=1e-2)
+    assert costs.predict(2, tree=True) == pytest.approx(1.5 * costs.predict(2), rel=1e-3)
+
+
+def test_noise_never_makes_a_tree_look_cheaper_than_a_chain() -> None:
+    costs = RunCosts({2: 10.0, 8: 20.0})
+    for _ in range(100):
+        costs.observe(8, 15.0, tree=True)
+    assert costs.predict(8, tree=True) == costs.predict(8) == 20.0
+
+
+def test_a_surcharge_that_nothing_confirms_is_forgotten() -> None:
+    """Otherwise a few slow first runs would rule trees out for good."""
+    costs = RunCosts({2: 10.0, 8: 20.0})
+    for _ in range(5):
+        costs.observe(2, 100.0, tree=True)
+    assert costs.predict(2, tree=True) > 1.5 * costs.predict(2)
+    for _ in range(2000):
+        costs.observe(2, 10.0)
+    assert costs.predict(2, tree=True) < 1.02 * costs.predict(2)

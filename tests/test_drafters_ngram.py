@@ -74,7 +74,7 @@ def test_a_continuation_that_reaches_the_end_repeats_itself() -> None:
 
 def test_a_draft_is_a_chain_of_certain_tokens_with_a_confidence_each() -> None:
     draft = drafter_of([1, 2, 3, 4, 1, 2]).propose(3)
-    assert (draft.parents, draft.probabilities, draft.source) == (None, None, "ngram")
+    assert (draft.parents, draft.proposals, draft.source) == (None, None, "ngram")
     assert draft.confidence is not None
     assert len(draft.confidence) == 3
     assert all(0 < estimate < 1 for estimate in draft.confidence)

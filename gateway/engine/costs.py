@@ -10,12 +10,16 @@ CALIBRATION_WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _CORRECTION = 0.05
 """Weight of one run in the running correction."""
 
+_OBLIVION = 0.002
+"""What each chain run takes off the surcharge of trees, so that they are tried again in time."""
+
 
 class RunCosts:
     """Milliseconds of a target run by its packed width, linear between measured widths.
 
     The curve's shape is the calibration's; `observe` scales it, since a longer context or a
-    busier machine makes all widths dearer. Ratios of two widths are what decisions use.
+    busier machine makes all widths dearer. Ratios of two widths are what decisions use. A run
+    that verifies a tree pays a surcharge, known from such runs alone.
     """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
@@ -25,17 +29,23 @@ class RunCosts:
         for width in self._widths:
             self._costs.append(max(measured[width], self._costs[-1] if self._costs else 0.0))
         self._scale = 1.0
+        self._surcharge = 1.0
 
-    def predict(self, width: int) -> float:
-        """Expected milliseconds of a run of `width` tokens."""
-        return self._shape(width) * self._scale
+    def predict(self, width: int, tree: bool = False) -> float:
+        """Expected milliseconds of a run of `width` tokens; `tree`: not all rows are chains."""
+        cost = self._shape(width) * self._scale
+        return cost * max(1.0, self._surcharge) if tree else cost
 
-    def observe(self, width: int, milliseconds: float) -> None:
-        """Correct the curve by a run that took `milliseconds`."""
+    def observe(self, width: int, milliseconds: float, tree: bool = False) -> None:
+        """Correct the curve, or the surcharge of trees, by a run that took `milliseconds`."""
         if width > self._widths[-1]:
             return  # a prefill chunk rode along
         ratio = milliseconds / self._shape(width)
+        if tree:
+            self._surcharge += _CORRECTION * (min(ratio / self._scale, 4.0) - self._surcharge)
+            return
         self._scale += _CORRECTION * (min(ratio, 4.0) - self._scale)
+        self._surcharge += _OBLIVION * (1.0 - self._surcharge)
 
     def table(self) -> dict[int, float]:
         """The curve in force."""

@@ -2,20 +2,19 @@
 
 Where the last tokens occurred before, what followed then is proposed again (prompt lookup decoding;
 copying from a reference as in arXiv 2304.04487). The longest match wins, of equally long ones the
-most recent.
+most recent. Where what followed differed, several continuations can be proposed as a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from models.draft import Draft
 from models.drafters.acceptance import CopyConfidence, Support
-
-# Looked up once: an attribute of an enum is slow to reach, and these are read for every token.
-_DISPUTED, _ALONE, _AGREED = Support
+from models.drafters.positions import Positions
+from models.drafters.trie import Occurrence, Trie
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +34,15 @@ class NgramDrafter:
     """Implements `models.draft.Drafter` for one request; nothing is shared between requests.
 
     A token costs O(1) to commit and a fixed number of integers to keep. A proposal costs at most
-    `candidates` comparisons and `budget` copied tokens.
+    `candidates` comparisons and `budget` copied tokens; with up to `branches` > 1 continuations
+    as many again for matches of a single token, and as many copied tokens for each of them.
     """
 
     name = "ngram"
 
-    def __init__(self, settings: NgramSettings | None = None) -> None:
+    def __init__(self, settings: NgramSettings | None = None, branches: int = 1) -> None:
         self._settings = settings or NgramSettings()
+        self._branches = branches
         self.reset(())
 
     @property
@@ -53,13 +54,16 @@ class NgramDrafter:
         self._confidence = CopyConfidence()
         self._proposed: tuple[int, ...] = ()
         self._support: tuple[Support, ...] = ()
+        self._trie: Trie | None = None
         self._matched = 0
         self._tokens: list[int] = []
-        self._behind_one = _Positions(width=1)
-        self._behind_two = _Positions(width=2)
+        self._behind_one = Positions(width=1)
+        self._behind_two = Positions(width=2)
         self._append(tokens)
 
     def propose(self, budget: int) -> Draft:
+        if self._branches > 1:
+            return self._propose_tree(budget)
         start, self._matched = self._find() if budget > 0 else (-1, 0)
         self._proposed = self._continuation(start, budget) if self._matched else ()
         if not self._proposed:
@@ -71,9 +75,20 @@ class NgramDrafter:
             source=self.name,
         )
 
+    def _propose_tree(self, budget: int) -> Draft:
+        occurrences = self._occurrences(budget) if budget > 0 else []
+        self._matched = occurrences[0].matched if occurrences else 0
+        self._trie = Trie(self._tokens, self._judge, self._confidence) if occurrences else None
+        if self._trie is None:
+            return Draft(source=self.name)
+        self._trie.grow(occurrences, budget)
+        return self._trie.draft(self.name)
+
     def commit(self, tokens: Sequence[int]) -> None:
+        if self._trie is not None:
+            self._trie.learn(tokens)
         self._learn(tokens)
-        self._proposed = ()
+        self._trie, self._proposed = None, ()
         self._append(tokens)
 
     def _append(self, tokens: Sequence[int]) -> None:
@@ -107,6 +122,29 @@ class NgramDrafter:
             position = self._behind_two.earlier(position)
         return best, matched
 
+    def _occurrences(self, budget: int) -> list[Occurrence]:
+        """Of the best, `branches` that go on differently within `budget` tokens."""
+        found: dict[tuple[int, ...], Occurrence] = {}
+        for occurrence in self._by_preference():
+            found.setdefault(self._continuation(occurrence.start, budget), occurrence)
+            if len(found) == self._branches:
+                break
+        return list(found.values())
+
+    def _by_preference(self) -> Iterator[Occurrence]:
+        """Earlier occurrences of the last tokens: the longest match, then the most recent."""
+        tokens, most = self._tokens, self._settings.candidates
+        if not tokens:
+            return
+        if len(tokens) > 1:
+            recent = self._behind_two.recent((tokens[-2], tokens[-1]), most)
+            longer = [Occurrence(position, self._match_length(position)) for position in recent]
+            yield from sorted(longer, key=lambda occurrence: -occurrence.matched)
+        if self._settings.shortest == 1:
+            for position in self._behind_one.recent(tokens[-1], most):
+                if position < 2 or tokens[position - 2] != tokens[-2]:
+                    yield Occurrence(position, 1)
+
     def _match_length(self, position: int) -> int:
         tokens = self._tokens
         end, most = len(tokens), min(self._settings.longest, position)
@@ -136,6 +174,11 @@ class NgramDrafter:
             supports.append(self._behind_two.support((before, last), token, tokens))
         return tuple(supports)
 
+    def _judge(self, before: int, last: int, token: int, matched: int) -> Support:
+        if matched == 1:
+            return self._behind_one.support(last, token, self._tokens)
+        return self._behind_two.support((before, last), token, self._tokens)
+
     def _learn(self, committed: Sequence[int]) -> None:
         """Compares with what the target said, verified or not: its word on a draft is the same."""
         said = zip(self._proposed, self._support, committed, strict=False)
@@ -143,36 +186,3 @@ class NgramDrafter:
             self._confidence.observe(matched, support, proposed == token)
             if proposed != token:
                 return
-
-
-class _Positions:
-    """Where each n-gram of `width` tokens has been: the positions of the tokens behind it.
-
-    The n-gram that ends the text has nothing behind it yet and is not among them.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._latest: dict[Hashable, int] = {}
-        self._earlier = [-1] * width
-
-    def extend(self, ngrams: Iterable[Hashable]) -> None:
-        """The next positions follow these n-grams, one each."""
-        latest, earlier = self._latest, self._earlier
-        for position, ngram in enumerate(ngrams, start=len(earlier)):
-            earlier.append(latest.get(ngram, -1))
-            latest[ngram] = position
-
-    def latest(self, ngram: Hashable) -> int:
-        """The most recent position behind `ngram`, -1 where there is none."""
-        return self._latest.get(ngram, -1)
-
-    def earlier(self, position: int) -> int:
-        """The position before `position` behind the same n-gram, -1 where there is none."""
-        return self._earlier[position]
-
-    def support(self, ngram: Hashable, token: int, tokens: Sequence[int]) -> Support:
-        """What followed `ngram` the last two times says about `token`."""
-        latest = self._latest.get(ngram)
-        if latest is None or (before := self._earlier[latest]) < 0:
-            return _ALONE
-        return _AGREED if tokens[latest] == token == tokens[before] else _DISPUTED
