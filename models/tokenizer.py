@@ -11,8 +11,9 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tokenizers
 
@@ -82,6 +83,18 @@ class Tokenizer:
         return self._rule.leading_spaces
 
 
+class TokenTable(Protocol):
+    """What a stream decoder needs of a `Tokenizer`."""
+
+    @property
+    def special_ids(self) -> AbstractSet[int]: ...
+
+    @property
+    def leading_spaces(self) -> int: ...
+
+    def token_bytes(self, token_id: int, /) -> bytes: ...
+
+
 class StreamDecoder:
     """Text of a growing token sequence, by whole characters.
 
@@ -90,7 +103,7 @@ class StreamDecoder:
     ends, U+FFFD is given in their place. The cost of a push is that of its own tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: TokenTable, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")

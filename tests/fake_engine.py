@@ -70,6 +70,9 @@ def fake_package(path: Path = Path("/nowhere")) -> Package:
 
 
 class CharacterTokenizer:
+    special_ids = frozenset[int]()
+    leading_spaces = 0
+
     def __init__(self) -> None:
         self.encoded: list[str] = []
         self.special_tokens: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import logging
 
 from aiohttp import web
 
+from gateway.http.completions.routes import CompletionsRoutes
 from gateway.http.gateway import Gateway
 from gateway.http.guard import api_keys, error_envelope, host_and_origin
 from gateway.http.info import InfoRoutes
@@ -28,6 +29,7 @@ def make_app(gateway: Gateway, send_deadline: float = SEND_DEADLINE) -> web.Appl
     responses = ResponsesRoutes(gateway, send_deadline)
     InfoRoutes(gateway).add_to(app.router)
     responses.add_to(app.router)
+    CompletionsRoutes(gateway, send_deadline).add_to(app.router)
 
     async def shut_down(app: web.Application) -> None:
         await drain(gateway, responses)

@@ -9,12 +9,11 @@ from typing import Protocol, Self
 from gateway.engine.conversation import Encoder, Template
 from gateway.engine.requests import Event, GenerationRequest
 from models.package import Package
+from models.tokenizer import TokenTable
 
 
-class Vocabulary(Encoder, Protocol):
+class Vocabulary(Encoder, TokenTable, Protocol):
     """What is needed of `models.tokenizer.Tokenizer`."""
-
-    def token_bytes(self, token_id: int, /) -> bytes: ...
 
 
 class Generation(Protocol):

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from aiohttp import WSCloseCode, hdrs, web
+from aiohttp import WSCloseCode, web
 
 from gateway.http.errors import wire_error
 from gateway.http.fields import decode_object
 from gateway.http.gateway import Gateway
 from gateway.http.guard import KEY_PROTOCOL, json_response, offered_protocols
-from gateway.http.outbox import SEND_DEADLINE, ClientGoneError, Outbox, within_deadline
+from gateway.http.outbox import SEND_DEADLINE, ClientGoneError, Outbox
 from gateway.http.responses.answer import Answer
 from gateway.http.responses.schema import parse_create
 from gateway.http.responses.store import Conversations
 from gateway.http.responses.websocket import Connection
+from gateway.http.sse import EventStream
 from models.errors import UserError
 
 MAX_MESSAGE = 1 << 20
@@ -85,26 +86,15 @@ class ResponsesRoutes:
         return last.fields["response"]
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
+        stream = EventStream(request, self._send_deadline)
         async with self._gateway.streaming(answer) as events:
-            response = web.StreamResponse(
-                headers={
-                    hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
-                    hdrs.CACHE_CONTROL: "no-cache",
-                    "X-Accel-Buffering": "no",
-                }
-            )
             try:
-                await response.prepare(request)
+                await stream.open()
                 async for event in events:
-                    frame = b"event: %b\ndata: %b\n\n" % (
-                        event.type.encode(),
-                        orjson.dumps(event.document()),
-                    )
-                    write = response.write(frame)
-                    await within_deadline(write, request.transport, self._send_deadline)
+                    await stream.send(orjson.dumps(event.document()), event.type)
             except ClientGoneError:
-                return response
-        return response
+                return stream.response
+        return stream.response
 
     async def _turn_away(self, socket: web.WebSocketResponse, outbox: Outbox) -> None:
         error = UserError(

@@ -1,0 +1,1 @@
+"""`/v1/chat/completions` and `/v1/completions`: one or several choices, whole or streamed."""

@@ -1,0 +1,178 @@
+"""`/v1/chat/completions` and `/v1/completions`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any, TypeVar
+
+import orjson
+from aiohttp import web
+
+from gateway.engine.conversation import build_prompt
+from gateway.http.backend import Engine
+from gateway.http.completions.answer import (
+    CompletionAnswer,
+    EncodedPrompt,
+    generation_requests,
+)
+from gateway.http.completions.choices import opened
+from gateway.http.completions.formats import ChatFormat, Format, TextFormat, Writer
+from gateway.http.completions.schema import (
+    ChatRequest,
+    Common,
+    PromptText,
+    parse_chat,
+    parse_text,
+)
+from gateway.http.errors import wire_error
+from gateway.http.fields import decode_object
+from gateway.http.gateway import LONG_TEXT, Gateway, model_not_found
+from gateway.http.guard import json_response
+from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
+from gateway.http.sse import EventStream
+from gateway.settings import Settings
+from models.errors import UserError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+DONE = b"[DONE]"
+
+
+class CompletionsRoutes:
+    """`send_deadline` drops a client that does not read for so long."""
+
+    def __init__(self, gateway: Gateway, send_deadline: float = SEND_DEADLINE) -> None:
+        self._gateway = gateway
+        self._send_deadline = send_deadline
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/v1/chat/completions", self.chat)
+        router.add_post("/v1/completions", self.text)
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        wanted = parse_chat(decode_object(await request.read()), self._gateway.settings)
+        engine = self._engine(wanted.common.model)
+        with _naming("messages"):
+            prompts = [await _chat_prompt(engine, wanted)]
+            form = ChatFormat(engine.tokenizer, wanted.common.logprobs)
+            return await self._respond(request, form, wanted.common, prompts, echo=False)
+
+    async def text(self, request: web.Request) -> web.StreamResponse:
+        settings = self._gateway.settings
+        wanted = parse_text(decode_object(await request.read()), settings)
+        require_room(len(wanted.prompts), wanted.common.n, settings)
+        engine = self._engine(wanted.common.model)
+        with _naming("prompt"):
+            prompts = [await _text_prompt(engine, prompt) for prompt in wanted.prompts]
+            form = TextFormat(engine.tokenizer, wanted.common.logprobs)
+            return await self._respond(request, form, wanted.common, prompts, echo=wanted.echo)
+
+    def _engine(self, asked: str | None) -> Engine:
+        engine = self._gateway.accepting()
+        model = engine.package.manifest.name
+        if asked is not None and asked != model:
+            raise model_not_found(asked, model)
+        return engine
+
+    async def _respond(
+        self,
+        request: web.Request,
+        form: Format,
+        common: Common,
+        prompts: Sequence[EncodedPrompt],
+        *,
+        echo: bool,
+    ) -> web.StreamResponse:
+        engine = self._gateway.accepting()
+        requests = generation_requests(common, prompts, echo=echo)
+        async with opened(engine, requests, common.n) as choices:
+            with self._gateway.counted(choices):
+                echoed = prompts if echo else ()
+                answer = CompletionAnswer(choices, engine.tokenizer, common, echoed)
+                writer = Writer(form, engine.package.manifest, choices.seeds, common.n)
+                if not common.stream:
+                    return json_response(writer.whole(await answer.whole()))
+                documents = streamed(answer, writer, include_usage=common.include_usage)
+                return await self._stream(request, documents)
+
+    async def _stream(
+        self, request: web.Request, documents: AsyncGenerator[dict[str, Any]]
+    ) -> web.StreamResponse:
+        stream = EventStream(request, self._send_deadline)
+        try:
+            await stream.open()
+            async with aclosing(documents):
+                async for document in documents:
+                    await stream.send(orjson.dumps(document))
+            await stream.send(DONE)
+        except ClientGoneError:
+            pass
+        return stream.response
+
+
+async def streamed(
+    answer: CompletionAnswer, writer: Writer, *, include_usage: bool
+) -> AsyncGenerator[dict[str, Any]]:
+    """The chunks of an answer; where it fails the last is an `error`."""
+    empty = {"usage": None} if include_usage else {}
+    try:
+        for chunk in writer.opening():
+            yield {**chunk, **empty}
+        async with aclosing(answer.pieces()) as pieces:
+            async for piece in pieces:
+                yield {**writer.chunk(piece), **empty}
+        if include_usage:
+            yield writer.usage_chunk()
+    except Exception as error:
+        if not isinstance(error, UserError):
+            log.exception("a completion failed")
+        yield {"error": wire_error(error).envelope()}
+
+
+def require_room(prompts: int, n: int, settings: Settings) -> None:
+    """Raises `UserError` for more answers at once than this gateway could ever take."""
+    most = settings.slots + settings.queue
+    if prompts * n > most:
+        raise UserError(
+            f"{prompts} prompts with n {n} are {prompts * n} answers; this gateway takes at most"
+            f" {most} at once, running and waiting.",
+            code="unsupported_value",
+            param="prompt" if n == 1 else "n",
+        )
+
+
+async def _chat_prompt(engine: Engine, wanted: ChatRequest) -> EncodedPrompt:
+    def build() -> EncodedPrompt:
+        prompt = build_prompt(engine.tokenizer, engine.template, wanted.messages)
+        return EncodedPrompt(prompt.ids, prompt.text)
+
+    return await _built(build, sum(len(message.content) for message in wanted.messages))
+
+
+async def _text_prompt(engine: Engine, prompt: PromptText) -> EncodedPrompt:
+    def build() -> EncodedPrompt:
+        if isinstance(prompt, str):
+            return EncodedPrompt(tuple(engine.tokenizer.encode(prompt)), prompt)
+        raw = b"".join(map(engine.tokenizer.token_bytes, prompt))
+        return EncodedPrompt(prompt, raw.decode("utf-8", "replace"))
+
+    return await _built(build, len(prompt))
+
+
+async def _built(build: Callable[[], T], length: int) -> T:
+    return await asyncio.to_thread(build) if length > LONG_TEXT else build()
+
+
+@contextmanager
+def _naming(param: str) -> Iterator[None]:
+    """Errors about the prompt name the field that it has here."""
+    try:
+        yield
+    except UserError as error:
+        if error.param == "input" or error.code == "invalid_prompt":
+            raise UserError(error.message, code=error.code, param=param) from None
+        raise
