@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from importlib import metadata
 
 from gateway.commands import chat, doctor, serve
 from models.errors import UserError
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,16 +23,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         status: int = parsed.run(parsed)
+        sys.stdout.flush()
     except UserError as error:
         print(f"outpace {parsed.command}: {error.message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left: nothing more can be said, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has left.
+        _discard_output()
+        return 1
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        print(f"outpace {parsed.command}: cannot write: {error.strerror}", file=sys.stderr)
+        _discard_output()
         return 1
     return status
+
+
+def _discard_output() -> None:
+    """What could not be written would be tried again, and fail again, at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

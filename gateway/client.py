@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from socket import gaierror
 from typing import Any
@@ -14,6 +14,8 @@ import orjson
 
 from models.errors import UserError
 
+# More than a gateway reads in one message: it would close the connection.
+TOO_LONG = 1 << 20
 ENDINGS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -22,18 +24,17 @@ class RequestError(Exception):
 
 
 class Chat:
-    """One conversation. `speculate` False asks for plain decoding."""
+    """One conversation; `fields` are in every request. `speculate` False: plain decoding."""
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
         socket: aiohttp.ClientWebSocketResponse,
-        instructions: str | None,
-        max_tokens: int | None,
+        fields: Mapping[str, Any],
     ) -> None:
         self._session = session
         self._socket = socket
-        self._fixed = {"instructions": instructions, "max_output_tokens": max_tokens}
+        self._fields = fields
         self._previous: str | None = None
         self._running: str | None = None
         self._cancelled = False
@@ -54,7 +55,7 @@ class Chat:
             "type": "response.create",
             "input": text,
             "previous_response_id": self._previous,
-            **self._fixed,
+            **self._fields,
         }
         if not self.speculate:
             request["speculation"] = {"off": True}
@@ -112,8 +113,13 @@ class Chat:
         return response
 
     async def _send(self, event: dict[str, Any]) -> None:
+        message = orjson.dumps(event)
+        if len(message) >= TOO_LONG:
+            raise RequestError(
+                f"this is too long for one message: {len(message)} bytes of at most {TOO_LONG - 1}."
+            )
         try:
-            await self._socket.send_str(orjson.dumps(event).decode())
+            await self._socket.send_str(message.decode())
         except (ConnectionError, aiohttp.ClientError):
             raise UserError("the gateway closed the connection.", code="gateway_gone") from None
 
@@ -129,10 +135,12 @@ async def connect(
     url: str,
     *,
     api_key: str | None = None,
-    instructions: str | None = None,
-    max_tokens: int | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> Chat:
-    """Raises `UserError` that says why there is no connection."""
+    """`fields` are those of `response.create` that every turn has.
+
+    Raises `UserError` that says why there is no connection.
+    """
     if api_key and not api_key.isprintable():
         raise UserError("the API key has characters that no key has.", code="invalid_api_key")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -145,7 +153,7 @@ async def connect(
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
             raise _no_connection(url, error) from None
         raise
-    return Chat(session, socket, instructions, max_tokens)
+    return Chat(session, socket, fields or {})
 
 
 def _text(response: dict[str, Any]) -> str:

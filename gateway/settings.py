@@ -105,6 +105,14 @@ class Settings:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value, and what to call the place where it was set."""
+
+    value: Any
+    where: str
+
+
 KINDS: Mapping[str, Any] = types.MappingProxyType(typing.get_type_hints(Settings))
 
 
@@ -121,16 +129,26 @@ def load_settings(
     named = environment.get("OUTPACE_CONFIG")
     path = config or (Path(named) if named else None)
     path = None if path is None else _expanded(path, "config")
-    values: dict[str, Any] = {}
-    if path is not None:
-        values |= _from_file(path)
-    values |= _from_environment(environment)
+    found = {} if path is None else _from_file(path)
+    found |= _from_environment(environment)
     for name, text in flags.items():
-        values[name] = _from_text(name, text, "--" + name.replace("_", "-"))
-    return Settings(**values)
+        found[name] = _found_text(name, text, "--" + name.replace("_", "-"))
+    try:
+        return Settings(**{name: each.value for name, each in found.items()})
+    except UserError as error:
+        raise _with_origin(error, found) from None
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _with_origin(error: UserError, found: Mapping[str, Found]) -> UserError:
+    """What `Settings` says of a value, said of the variable, flag or line that set it."""
+    for name, each in found.items():
+        if _written(name) == error.param:
+            problem = error.message.removeprefix(error.param)
+            return UserError(each.where + problem, code=error.code, param=each.where)
+    return error
+
+
+def _from_file(path: Path) -> dict[str, Found]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -142,7 +160,7 @@ def _from_file(path: Path) -> dict[str, Any]:
             f"{path} is not valid TOML: {error}.", code="config_unreadable", param="config"
         ) from None
     flat = dict(_flattened(document, path))
-    return {name: _from_toml(name, value, path) for name, value in flat.items()}
+    return {name: _found_in_toml(name, value, path) for name, value in flat.items()}
 
 
 def _flattened(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
@@ -155,13 +173,13 @@ def _flattened(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, A
             yield _known(key, written, str(path)), value
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Found]:
     known = {PREFIX + name.upper(): name for name in KINDS}
     values = {}
     for variable, text in environment.items():
         if variable.startswith(PREFIX) and variable not in RESERVED:
             name = _known(variable, known, "the environment")
-            values[name] = _from_text(name, text, variable)
+            values[name] = _found_text(name, text, variable)
     return values
 
 
@@ -174,6 +192,10 @@ def _known(key: str, known: Mapping[str, str], where: str) -> str:
         code="unknown_setting",
         param=key,
     )
+
+
+def _found_text(name: str, text: str, where: str) -> Found:
+    return Found(_from_text(name, text, where), where)
 
 
 def _from_text(name: str, text: str, where: str) -> Any:
@@ -198,9 +220,13 @@ def _from_text(name: str, text: str, where: str) -> Any:
         raise _invalid(where, f"must be {noun}, not {text!r}") from None
 
 
-def _from_toml(name: str, value: Any, path: Path) -> Any:
-    kind, _ = _plain(KINDS[name])
+def _found_in_toml(name: str, value: Any, path: Path) -> Found:
     where = f"{path}: {_written(name)}"
+    return Found(_from_toml(name, value, path, where), where)
+
+
+def _from_toml(name: str, value: Any, path: Path, where: str) -> Any:
+    kind, _ = _plain(KINDS[name])
     if kind is tuple:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise _invalid(where, "must be an array of strings")

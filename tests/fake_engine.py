@@ -53,6 +53,8 @@ def fake_package(path: Path = Path("/nowhere")) -> Package:
         kv_type="fp32",
         integer_form=None,
         graphs={"1": "target.r1.onnx"},
+        tree_graphs={},
+        compact_graph=None,
         weights="target.weights",
     )
     manifest = Manifest(

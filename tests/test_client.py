@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.client import RequestError, connect
+from gateway.client import TOO_LONG, RequestError, connect
+from gateway.http.responses.routes import MAX_MESSAGE
 from models.errors import UserError
 from tests.fake_engine import FakeEngine
 from tests.http_serving import serving, until
@@ -40,6 +41,24 @@ async def test_a_turn_that_was_cancelled_before_its_answer_began_is_forgotten() 
         engine.answer, engine.pace = "yes", 0
         await chat.ask("three", lambda text: None)
         assert engine.prompt() == "<user>one</><assistant>yes</><user>three</><assistant>"
+        await chat.close()
+
+
+async def test_a_line_too_long_for_a_message_is_refused_and_the_conversation_goes_on() -> None:
+    assert TOO_LONG == MAX_MESSAGE
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        chat = await connect(served.url, fields={"seed": 5})
+        await chat.ask("one", lambda text: None)
+        with pytest.raises(RequestError, match=r"too long for one message: 10486[0-9][0-9] bytes"):
+            await chat.ask("\n" * (TOO_LONG // 2), lambda text: None)
+        # As long as a message can be: the gateway reads it, and says what it has too much of.
+        framed = len('{"type":"response.create","input":"","previous_response_id":"","seed":5}')
+        most = TOO_LONG - 1 - framed - len(f"resp_{'0' * 32}")
+        with pytest.raises(RequestError, match="the prompt has"):
+            await chat.ask("x" * most, lambda text: None)
+        with pytest.raises(RequestError, match="too long"):
+            await chat.ask("x" * (most + 1), lambda text: None)
         await chat.close()
 
 

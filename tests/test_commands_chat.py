@@ -19,28 +19,32 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.commands.chat import summary
-from tests.fake_engine import FakeEngine
+from models.sampling.parameters import Sampling
+from tests.fake_engine import FRESH_SEED, FakeEngine
 from tests.http_serving import serving, until
 
 ROOT = Path(__file__).parent.parent
 
 
 async def piped(
-    lines: str | bytes, *arguments: str, environment: dict[str, str] | None = None
+    lines: str | bytes,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    out: int = asyncio.subprocess.PIPE,
 ) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "gateway", "chat", *arguments),
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=out,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
     )
     async with asyncio.timeout(30):
         given = lines if isinstance(lines, bytes) else lines.encode()
-        out, error = await process.communicate(given)
-    return process.returncode, out.decode(), error.decode()
+        said, error = await process.communicate(given)
+    return process.returncode, (said or b"").decode(), error.decode()
 
 
 async def test_instructions_in_another_encoding_are_sent_as_far_as_they_are_text() -> None:
@@ -70,6 +74,54 @@ async def test_a_line_is_a_turn_of_one_conversation() -> None:
     assert policies == ["auto", "auto", "off", "auto"]
     assert [request.max_tokens for request in engine.requests] == [9] * 4
     assert notes.count("tau 0.75 | TPOT 1.5 ms | first token 3 ms | 3 tokens") == 4
+
+
+async def test_the_flags_of_sampling_are_in_every_turn_and_the_seed_is_told() -> None:
+    engine = FakeEngine("yes")
+    flags = ("--temperature", "0.8", "--top-p", "0.9", "--seed", "-3")
+    async with serving(engine) as served:
+        status, _, notes = await piped("one\ntwo\n", "--url", served.url, *flags)
+        assert status == 0
+        assert [request.sampling for request in engine.requests] == [
+            Sampling(temperature=0.8, top_p=0.9, seed=-3)
+        ] * 2
+        assert notes.count("| seed -3\n") == 2
+        _, _, notes = await piped("one\n", "--url", served.url, "--temperature", "1")
+        assert f"| seed {FRESH_SEED}\n" in notes
+        _, _, notes = await piped("one\n", "--url", served.url, "--seed", "5")
+        assert "seed" not in notes
+        status, _, notes = await piped("one\n", "--url", served.url, "--temperature", "3")
+        assert (status, notes) == (1, "error: temperature must be from 0 to 2, not 3.0.\n")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--temperature", "warm"),
+        ("--temperature", "nan"),
+        ("--top-p", "inf"),
+        ("--seed", "1.5"),
+        ("--seed", str(1 << 63)),
+        ("--max-tokens", "9" * 5000),
+    ],
+)
+def test_what_is_no_number_is_wrong_usage(
+    flags: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["chat", *flags])
+    assert left.value.code == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith(f"outpace chat: error: argument {flags[0]}: '{flags[1][:40]}' is no ")
+
+
+async def test_output_that_cannot_be_written_is_one_line() -> None:
+    async with serving(FakeEngine("yes")) as served:
+        full = os.open("/dev/full", os.O_WRONLY)
+        status, _, error = await piped("one\n", "--url", served.url, out=full)
+        os.close(full)
+    assert status == 1
+    assert error == "outpace chat: cannot write: No space left on device\n"
 
 
 async def test_a_refused_turn_is_an_error_of_the_script_and_the_next_goes_on() -> None:
@@ -217,6 +269,8 @@ async def test_what_a_model_says_cannot_move_the_cursor() -> None:
         ({"status": "cancelled", "timings": {}}, "| cancelled"),
         ({"timings": {"drafter": "ngram", "policy": "auto"}}, "| ngram, auto"),
         ({"timings": {"drafter": "off", "policy": "off"}}, "| speculation off"),
+        ({"temperature": 0.5, "seed": 7, "status": "completed"}, "| seed 7"),
+        ({"temperature": 0.5, "seed": 7, "status": "cancelled"}, "| seed 7 | cancelled"),
     ],
 )
 def test_the_summary_of_an_answer(response: dict[str, Any], expected: str) -> None:

@@ -50,7 +50,8 @@ def test_the_file_is_named_by_the_flag_or_else_by_the_environment(tmp_path: Path
 def test_all_kinds_of_values_from_all_sources(tmp_path: Path) -> None:
     config = write(
         tmp_path / "outpace.toml",
-        'package = "pack"\napi_keys = ["a", "b"]\ninsecure = true\ndrain_seconds = 3\nthreads = 2',
+        'package = "pack"\napi_keys = ["a", "b"]\ninsecure = true\n'
+        "drain_seconds = 3\nthreads = 2\ntemperature = 1",
     )
     settings = load_settings({}, {}, config)
     assert settings.package == tmp_path / "pack"
@@ -58,6 +59,7 @@ def test_all_kinds_of_values_from_all_sources(tmp_path: Path) -> None:
     assert settings.insecure is True
     assert settings.drain_seconds == 3.0
     assert settings.threads == 2
+    assert settings.temperature == 1.0
     environment = {
         "OUTPACE_PACKAGE": "/other",
         "OUTPACE_API_KEYS": "c, d,",
@@ -115,6 +117,9 @@ def test_an_unknown_variable_names_the_nearest() -> None:
         ('device = "tpu"', "device"),
         ('log_level = "loud"', "log_level"),
         ("drain_seconds = nan", "drain_seconds"),
+        ("temperature = -1", "temperature"),
+        ("temperature = nan", "temperature"),
+        ('temperature = "warm"', "temperature"),
         ("package = 7", "package"),
         ('package = "~nobody-of-this-name/x"', "package"),
         ('api_keys = ["a\\u0007"]', "api_keys"),
@@ -149,8 +154,51 @@ def test_a_bad_variable_is_named(variable: str, value: str) -> None:
     assert caught.value.code == "invalid_setting"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("OUTPACE_PORT", "70000", "OUTPACE_PORT must be 0 to 65535, not 70000."),
+        (
+            "OUTPACE_DEVICE",
+            "tpu",
+            "OUTPACE_DEVICE must be one of auto, cpu, cuda, tensorrt, not 'tpu'.",
+        ),
+        ("OUTPACE_TEMPERATURE", "2.5", "OUTPACE_TEMPERATURE must be 0 to 2, not 2.5."),
+        ("OUTPACE_TEMPERATURE", "nan", "OUTPACE_TEMPERATURE must be 0 to 2, not nan."),
+        (
+            "OUTPACE_SPECULATION_LENGTH",
+            "99",
+            "OUTPACE_SPECULATION_LENGTH must be 1 to 31, not 99.",
+        ),
+        (
+            "OUTPACE_ALLOWED_ORIGINS",
+            "x",
+            "OUTPACE_ALLOWED_ORIGINS must hold origins like https://host:port, not 'x'.",
+        ),
+    ],
+)
+def test_a_value_out_of_range_is_said_of_its_variable(
+    variable: str, value: str, message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        load_settings({variable: value}, {})
+    assert caught.value.message == message
+    assert (caught.value.code, caught.value.param) == ("invalid_setting", variable)
+
+
+def test_a_value_out_of_range_is_said_of_what_set_it_last(tmp_path: Path) -> None:
+    config = write(tmp_path / "outpace.toml", "port = 70000\nslots = 0\n[speculation]\nlength = 99")
+    with pytest.raises(UserError) as caught:
+        load_settings({"OUTPACE_PORT": "1", "OUTPACE_SLOTS": "-1"}, {"slots": "1"}, config)
+    assert caught.value.message == f"{config}: speculation.length must be 1 to 31, not 99."
+    with pytest.raises(UserError, match=r"^--slots must be 1 to 64, not 0\.$"):
+        load_settings({"OUTPACE_SLOTS": "1"}, {"slots": "0"})
+    with pytest.raises(UserError, match=r"^speculation\.length is needed with the policy 'fixed'"):
+        load_settings({"OUTPACE_SPECULATION_POLICY": "fixed"}, {})
+
+
 def test_a_key_in_another_encoding_is_refused() -> None:
-    with pytest.raises(UserError, match="api_keys"):
+    with pytest.raises(UserError, match="OUTPACE_API_KEYS has a key that no client could send"):
         load_settings({"OUTPACE_API_KEYS": os.fsdecode(b"\xff")}, {})
 
 

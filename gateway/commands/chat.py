@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import math
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.client import Chat, RequestError, connect
+from models.sampling.parameters import LEAST_SEED, MOST_SEED
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 COMMANDS = "/reset forgets, /off and /on switch speculation, /quit leaves (or Ctrl-D)"
@@ -34,7 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the gateway (default: $OUTPACE_URL, else {DEFAULT_URL}); its key: $OUTPACE_API_KEY",
     )
     parser.add_argument("--instructions", metavar="TEXT", help="system message of every turn")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
+    parser.add_argument("--max-tokens", type=_integer, metavar="N", help="longest answer")
+    parser.add_argument(
+        "--temperature", type=_number, metavar="X", help="0 takes the most likely token, 1 samples"
+    )
+    parser.add_argument(
+        "--top-p", type=_number, metavar="X", help="sample from the most likely tokens only"
+    )
+    parser.add_argument(
+        "--seed", type=_integer, metavar="N", help="draws the same answer to the same question"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -47,14 +58,44 @@ def run(parsed: argparse.Namespace) -> int:
             connect(
                 parsed.url,
                 api_key=os.environ.get("OUTPACE_API_KEY"),
-                instructions=_readable(parsed.instructions),
-                max_tokens=parsed.max_tokens,
+                fields=_fields(parsed),
             )
         ).result()
         try:
             return Terminal(chat, call).run()
         finally:
             call(chat.close()).result()
+
+
+def _fields(parsed: argparse.Namespace) -> dict[str, Any]:
+    fields = {
+        "instructions": _readable(parsed.instructions),
+        "max_output_tokens": parsed.max_tokens,
+        "temperature": parsed.temperature,
+        "top_p": parsed.top_p,
+        "seed": parsed.seed,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _integer(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = None
+    if value is None or not LEAST_SEED <= value <= MOST_SEED:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number of 64 bits")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number")
+    return value
 
 
 def _readable(argument: str | None) -> str | None:
@@ -147,7 +188,7 @@ class Terminal:
 
 
 def summary(response: dict[str, Any]) -> str:
-    """One line of what speculation did for an answer."""
+    """One line of what speculation did for an answer, and how to draw it again."""
     timings, usage = response.get("timings") or {}, response.get("usage") or {}
     parts = [
         f"tau {_figure(timings.get('tau'), '.2f')}",
@@ -159,6 +200,8 @@ def summary(response: dict[str, Any]) -> str:
         if timings.get("policy") == "off"
         else f"{timings.get('drafter', '?')}, {timings.get('policy', '?')}",
     ]
+    if response.get("temperature"):
+        parts.append(f"seed {response.get('seed')}")
     if response.get("status") != "completed":
         parts.append(str(response.get("status")))
     return " | ".join(parts)

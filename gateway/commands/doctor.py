@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.serve import bind, require_safe_address
-from gateway.engine.engine import slot_context
+from gateway.engine.loading import slot_context
 from gateway.settings import Settings
 from models.errors import UserError
 from models.memory import available_bytes, format_bytes, memory_need, require_memory
