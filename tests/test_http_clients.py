@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from openai.types.responses.responses_server_event import ResponsesServerEvent
 
-from tests.fake_engine import MODEL, FakeEngine
+from tests.fake_engine import FRESH_SEED, MODEL, FakeEngine
 from tests.http_serving import ask, serving, socket_to
 
 KEYS = [
@@ -47,6 +47,7 @@ KEYS = [
     "safety_identifier",
     "prompt_cache_key",
 ]
+REPORTED = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "seed")
 ORDER = [
     "response.created",
     "response.in_progress",
@@ -205,6 +206,82 @@ async def test_the_response_object_is_whole() -> None:
     assert (timings["drafter"], timings["policy"], timings["rule"]) == ("ngram", "auto", "coupled")
     assert response["output"][0]["content"][0]["text"] == "abc"
     assert response["completed_at"] >= response["created_at"]
+
+
+async def test_the_response_object_says_what_was_used() -> None:
+    engine = FakeEngine("abc")
+    async with serving(engine, temperature=0.25) as served, socket_to(served) as socket:
+        plain = await ask(socket, input="Hi")
+        asked = {
+            "temperature": 1,
+            "top_p": 0.9,
+            "presence_penalty": 1,
+            "frequency_penalty": -0.5,
+            "top_logprobs": 4,
+            "top_k": 40,
+            "min_p": 0.05,
+            "repetition_penalty": 1.2,
+            "min_tokens": 2,
+            "seed": 1 << 60,
+            "logit_bias": {"50": -100, "7": 0.5},
+            "stop": "END",
+            "stop_token_ids": [5],
+            "ignore_eos": True,
+        }
+        full = await ask(socket, input="Hi", **asked)
+        neutral = await ask(
+            socket, input="Hi", top_k=0, min_p=0, repetition_penalty=1, stop=[], logit_bias={}
+        )
+    for events in (plain, full, neutral):
+        for event in events:
+            validate(event)
+        assert events[0]["response"].items() >= _sampled(events[-1]["response"]).items()
+    assert _sampled(plain[-1]["response"]) == {
+        "temperature": 0.25,
+        "top_p": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "top_logprobs": 0,
+        "seed": FRESH_SEED,
+    }
+    assert _sampled(full[-1]["response"]) == {**asked, "stop": ["END"]}
+    for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+        assert type(full[-1]["response"][name]) is float
+    assert _sampled(neutral[-1]["response"]) == _sampled(plain[-1]["response"])
+    assert engine.requests[1].sampling.logit_bias == ((50, -100.0), (7, 0.5))
+
+
+def _sampled(response: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in response.items() if name not in {*KEYS, "timings"}} | {
+        name: response[name] for name in REPORTED
+    }
+
+
+async def test_a_lossy_rule_is_marked() -> None:
+    async with serving(FakeEngine("abc")) as served, socket_to(served) as socket:
+        lossy = await ask(socket, input="Hi", speculation={"rule": "typical", "epsilon": 0.2})
+        lossless = await ask(socket, input="Hi", speculation={"rule": "classic"})
+    told = [events[-1]["response"]["timings"] for events in (lossy, lossless)]
+    assert [(each["rule"], each["lossless"]) for each in told] == [
+        ("typical", False),
+        ("classic", True),
+    ]
+    assert told[0]["accept_ms"] == 0.4
+
+
+async def test_a_stop_string_completes_the_response() -> None:
+    async with serving(FakeEngine("one END two")) as served, socket_to(served) as socket:
+        events = await ask(socket, input="Hi", stop=["END", "two"])
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == "one "
+
+
+async def test_long_ids_and_names_are_not_repeated_whole() -> None:
+    async with serving(FakeEngine("abc")) as served, socket_to(served) as socket:
+        (model,) = await ask(socket, input="Hi", model="m" * 5000)
+        (previous,) = await ask(socket, input="Hi", previous_response_id="r" * 5000)
+    assert model["error"]["message"].startswith(f"The model '{'m' * 77}...' does not exist here")
+    assert previous["error"]["message"] == f"Previous response '{'r' * 77}...' not found."
 
 
 async def test_incomplete_failed_steered_and_refused_are_what_the_types_say() -> None:
