@@ -109,6 +109,11 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._spaces_to_strip = tokenizer.leading_spaces
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the bytes so far end inside a character."""
+        return self._utf8.getstate()[0] != b""
+
     def push(self, ids: Sequence[int]) -> str:
         """The text that `ids` complete."""
         token_bytes, skipped = self._tokenizer.token_bytes, self._skipped

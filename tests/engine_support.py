@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.engine.costs import RunCosts
 from gateway.engine.engine import Engine
 from gateway.engine.generation import Generation
 from gateway.engine.options import EngineOptions
-from gateway.engine.requests import Delta, Finished, GenerationRequest, Speculation
+from gateway.engine.requests import (
+    Delta,
+    Finished,
+    GenerationRequest,
+    PromptScored,
+    Speculation,
+    TokenLogprob,
+)
 from models.draft import Draft, Drafter
 from models.memory import memory_need
 from models.package import Package, load_package
@@ -33,10 +41,11 @@ FLAT_COSTS = {2: 1.0, 8: 1.1, 32: 1.4}
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A whole answer: what its deltas add up to, and its last event."""
+    """A whole answer: its prompt's scores, what its deltas add up to, and its last event."""
 
     deltas: tuple[Delta, ...]
     finished: Finished
+    scored: PromptScored | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -49,6 +58,10 @@ class Answered:
     @property
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
+
+    @property
+    def logprobs(self) -> list[TokenLogprob]:
+        return [entry for delta in self.deltas for entry in delta.logprobs]
 
 
 class GatedTarget(Target):
@@ -82,8 +95,8 @@ class TestEngine(Engine):
     target: GatedTarget
     pool_slots: list[Slot]
 
-    def make_drafter(self, name: str) -> Drafter:
-        return self.drafter_of() if self.drafter_of else super().make_drafter(name)
+    def make_drafter(self, speculation: Speculation) -> Drafter:
+        return self.drafter_of() if self.drafter_of else super().make_drafter(speculation)
 
 
 def build_engine(package: Package, **options: int) -> TestEngine:
@@ -134,14 +147,19 @@ async def read(generation: Generation) -> Answered:
     """All events of an entered generation."""
     deltas: list[Delta] = []
     finished: Finished | None = None
+    scored: PromptScored | None = None
     async for event in generation:
         assert finished is None, "nothing follows the last event"
         if isinstance(event, Delta):
             deltas.append(event)
+        elif isinstance(event, PromptScored):
+            assert scored is None, "a prompt is scored once"
+            assert not deltas, "and before it is answered"
+            scored = event
         else:
             finished = event
     assert finished is not None
-    return Answered(tuple(deltas), finished)
+    return Answered(tuple(deltas), finished, scored)
 
 
 async def ask(engine: Engine, prompt: Sequence[int], **fields: object) -> Answered:
@@ -210,6 +228,62 @@ class ScriptedDrafter:
     def commit(self, tokens: Sequence[int]) -> None:
         self._at += len(tokens)
         self.committed += tokens
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRow:
+    """A `TargetRow` of given logits."""
+
+    logits: NDArray[np.float32]
+    most: int = 8
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return np.argsort(-self.logits, kind="stable")[: self.most]
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        return self.logits[self.ids]
+
+    @property
+    def logsumexp(self) -> float:
+        return float(np.log(np.exp(self.logits.astype(np.float64)).sum()))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.logits)
+
+    def whole(self) -> NDArray[np.float32]:
+        return self.logits
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    rows: Sequence[DenseRow]
+
+    def row(self, index: int) -> DenseRow:
+        return self.rows[index]
+
+
+class SpellingTarget:
+    """Says `script` behind a prompt of `prompt_length` tokens, whatever it is asked."""
+
+    def __init__(self, prompt_length: int, script: Sequence[int], vocab_size: int) -> None:
+        self._begin = prompt_length - 1
+        self._script = list(script)
+        self._vocab_size = vocab_size
+
+    def run(self, rows: Sequence[Row]) -> list[DenseRows]:
+        return [DenseRows([self._behind(end) for end in self._wanted(row)]) for row in rows]
+
+    def _wanted(self, row: Row) -> range:
+        end = row.past + len(row.tokens)
+        return range(end - row.logits, end)
+
+    def _behind(self, place: int) -> DenseRow:
+        logits = np.zeros(self._vocab_size, np.float32)
+        logits[self._script[(place - self._begin) % len(self._script)]] = 9.0
+        return DenseRow(logits)
 
 
 def is_idle(engine: Engine) -> bool:

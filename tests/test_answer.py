@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gateway.engine.requests import Speculation
 from models.draft import Draft
 from models.package import Package, load_package
-from models.target import Row, RowResult
 from models.tokenizer import StreamDecoder, Tokenizer
 from tests.engine_support import (
     CONTEXT,
     OFF,
     Answered,
-    GatedTarget,
     Reference,
     ScriptedDrafter,
+    SpellingTarget,
     TestEngine,
     ask,
     build_engine,
@@ -287,33 +285,20 @@ async def test_ngrams_are_the_requests_own(tiny_package: Path) -> None:
     assert found.finished.timings.draft_n > 0
 
 
-class SpellingTarget(GatedTarget):
-    """Says `script`, token by token, whatever it is asked."""
-
-    def __init__(self, package: Package, prompt_length: int, script: Sequence[int]) -> None:
-        super().__init__(package)
-        self._begin = prompt_length - 1
-        self._script = list(script)
-
-    def run(self, rows: Sequence[Row]) -> list[RowResult]:
-        return [self._say(row) for row in rows]
-
-    def _say(self, row: Row) -> RowResult:
-        ends = range(row.past + len(row.tokens) - row.logits, row.past + len(row.tokens))
-        ids = [self._script[(end - self._begin) % len(self._script)] for end in ends]
-        zeros = np.zeros((len(ids), 1), np.float32)
-        return RowResult(zeros, np.array([ids], np.int64).reshape(-1, 1), zeros[:, 0])
-
-
 TEXT = "Zoë pays 5 € for 😀👩‍🚀 in 東京."
+
+
+def say(engine: TestEngine, script: Sequence[int]) -> None:
+    """Have the target say `script`, whatever it is asked."""
+    target = SpellingTarget(len(PROMPT), script, engine.package.manifest.target.vocab_size)
+    engine.service._run = target.run
 
 
 async def spell(package: Package, text: str, **fields: object) -> Answered:
     """An answer that is `text`, drafted in part."""
     engine = build_engine(package)
     script = engine.tokenizer.encode(text)
-    target = SpellingTarget(package, len(PROMPT), script)
-    engine.service._run = target.run
+    say(engine, script)
     drafted = [token if index % 5 else 0 for index, token in enumerate(script)]
     engine.drafter_of = lambda: scripted(package, drafted)
     try:
@@ -335,7 +320,7 @@ async def test_a_character_of_several_tokens_is_whole_or_left_out(package: Packa
     script = tokenizer.encode("ok 😀")
     assert len(script) > 4, "the emoji is several tokens here"
     engine = build_engine(package)
-    engine.service._run = SpellingTarget(package, len(PROMPT), script).run
+    say(engine, script)
     try:
         cut = await ask(engine, PROMPT, max_tokens=len(script) - 1, speculation=OFF)
         whole = await ask(engine, PROMPT, max_tokens=len(script), speculation=OFF)

@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from gateway.engine import engine as engine_module
-from gateway.engine.engine import Engine, slot_context
+from gateway.engine import loading
+from gateway.engine.engine import Engine
+from gateway.engine.loading import slot_context
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from models import memory
@@ -348,7 +349,7 @@ class TestStart:
     ) -> None:
         lines: list[str] = []
         monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
-        monkeypatch.setattr(engine_module, "Target", None)
+        monkeypatch.setattr(loading, "Target", None)
         with pytest.raises(UserError) as error:
             await Engine.start(package, EngineOptions(), lines.append)
         assert error.value.code == "out_of_memory"
@@ -365,14 +366,14 @@ class TestStart:
     async def test_integer_products_that_do_not_overflow_here_run(
         self, package: Package, has: bool, form: str | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(engine_module, "has_integer_dot_product", lambda: has)
+        monkeypatch.setattr(loading, "has_integer_dot_product", lambda: has)
         engine = await Engine.start(with_integer_form(package, form), EngineOptions(context=32))
         await engine.close()
 
     async def test_integer_products_that_would_overflow_are_refused(
         self, package: Package, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(engine_module, "has_integer_dot_product", lambda: False)
+        monkeypatch.setattr(loading, "has_integer_dot_product", lambda: False)
         with pytest.raises(UserError, match="overflow silently") as error:
             await Engine.start(with_integer_form(package, "u8s8"), EngineOptions(context=32))
         assert error.value.code == "processor_unsuitable"

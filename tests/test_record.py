@@ -31,8 +31,8 @@ def a_record(clock: Clock) -> Record:
 def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
     record = a_record(clock)
     for drafted, accepted in ((4, 4), (4, 0), (0, 0), (2, 1)):
-        record.mark_round(drafted, accepted, verify_ms=10.0)
-    timings = record.timings("ngram", "auto", exact=True)
+        record.mark_round(drafted, accepted, verify_ms=10.0, tree=False)
+    timings = record.timings("ngram", "auto", "coupled", exact=True)
     assert (timings.draft_n, timings.draft_n_accepted, timings.rounds) == (10, 5, 4)
     assert timings.alpha == 0.5
     assert timings.tau == (5 + 1 + 1 + 2) / 4
@@ -40,15 +40,15 @@ def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) ->
 
 
 def test_what_was_not_measured_is_missing_and_not_zero(clock: Clock) -> None:
-    timings = a_record(clock).timings("off", "off", exact=False)
+    timings = a_record(clock).timings("off", "off", "coupled", exact=False)
     assert (timings.tau, timings.alpha, timings.ttft_ms, timings.tpot_ms) == (None,) * 4
     assert timings.exact is False
 
 
 def test_no_alpha_where_nothing_was_drafted(clock: Clock) -> None:
     record = a_record(clock)
-    record.mark_round(0, 0, 5.0)
-    timings = record.timings("off", "off", exact=True)
+    record.mark_round(0, 0, 5.0, tree=False)
+    timings = record.timings("off", "off", "coupled", exact=True)
     assert (timings.tau, timings.alpha) == (1.0, None)
 
 
@@ -59,12 +59,13 @@ def test_times_are_from_opening_and_between_tokens(clock: Clock) -> None:
     clock.now += 70
     record.mark_tokens(1)
     clock.now += 20
-    record.mark_tokens(3)
-    record.mark_tokens(0)
-    clock.now += 40
-    record.mark_tokens(1)
+    record.mark_tokens(4)
+    clock.now += 5
+    record.mark_tokens(4)
+    clock.now += 35
+    record.mark_tokens(5)
     clock.now += 1000
-    timings = record.timings("ngram", "auto", exact=True)
+    timings = record.timings("ngram", "auto", "coupled", exact=True)
     assert (timings.queue_ms, timings.ttft_ms, timings.tpot_ms) == (30.0, 100.0, 60.0 / 4)
     assert record.usage() == Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=5)
 
@@ -72,10 +73,42 @@ def test_times_are_from_opening_and_between_tokens(clock: Clock) -> None:
 def test_one_token_has_no_time_per_further_token(clock: Clock) -> None:
     record = a_record(clock)
     record.mark_tokens(1)
-    assert record.timings("off", "off", exact=True).tpot_ms is None
+    assert record.timings("off", "off", "coupled", exact=True).tpot_ms is None
 
 
 def test_an_empty_round_is_no_first_token(clock: Clock) -> None:
     record = a_record(clock)
     record.mark_tokens(0)
-    assert record.timings("off", "off", exact=True).ttft_ms is None
+    assert record.timings("off", "off", "coupled", exact=True).ttft_ms is None
+
+
+def test_tokens_that_a_stop_took_back_do_not_count(clock: Clock) -> None:
+    record = a_record(clock)
+    record.mark_tokens(3)
+    record.mark_tokens(2)
+    assert record.usage().completion_tokens == 2
+    record.mark_tokens(0)
+    timings = record.timings("off", "off", "coupled", exact=True)
+    assert (timings.ttft_ms, timings.tpot_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "lossless"),
+    [
+        ("coupled", True),
+        ("classic", True),
+        ("typical", False),
+        ("adasd", False),
+        ("synthetic", False),
+    ],
+)
+def test_rules_that_are_not_lossless_are_marked(clock: Clock, rule: str, lossless: bool) -> None:
+    timings = a_record(clock).timings("ngram", "auto", rule, exact=True)
+    assert (timings.rule, timings.lossless) == (rule, lossless)
+
+
+def test_an_answer_with_a_tree_in_it_is_not_exact(clock: Clock) -> None:
+    record = a_record(clock)
+    record.mark_round(3, 1, 5.0, tree=True)
+    record.mark_round(3, 1, 5.0, tree=False)
+    assert record.timings("ngram", "auto", "coupled", exact=True).exact is False

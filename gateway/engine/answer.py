@@ -1,21 +1,32 @@
-"""One answer as a coroutine: prefill, then rounds of propose, verify, commit."""
+"""One answer as a coroutine: prefill, then rounds of propose, verify, accept, commit."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gateway.engine.controller import Controller
 from gateway.engine.costs import RunCosts
 from gateway.engine.record import Record
-from gateway.engine.requests import Delta, Event, Finished, FinishReason, GenerationRequest
+from gateway.engine.requests import (
+    Event,
+    Finished,
+    GenerationRequest,
+    PromptScored,
+    Speculation,
+)
+from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import TargetService
+from gateway.engine.transcript import Said, Transcript
 from models.draft import Draft, Drafter
+from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot
 from models.target import Row
-from models.tokenizer import StreamDecoder, Tokenizer
-from models.verification import Outcome, accept_greedy
+from models.tokenizer import Tokenizer
+from models.verification import Outcome, Rows, accept, make_rule
 
 
 class Resources(Protocol):
@@ -25,13 +36,18 @@ class Resources(Protocol):
     tokenizer: Tokenizer
     costs: RunCosts
     eos_ids: frozenset[int]
+    context_length: int
 
     @property
     def exact(self) -> bool: ...
 
-    async def acquire(self, request: GenerationRequest) -> Lease: ...
+    async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease: ...
 
     def release(self, slot: Slot) -> None: ...
+
+    async def load_trees(self) -> None: ...
+
+    def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]: ...
 
     def prefill_chunk(self) -> int: ...
 
@@ -41,13 +57,13 @@ class Resources(Protocol):
 
     def streaming(self, change: int) -> None: ...
 
-    def make_drafter(self, name: str) -> Drafter: ...
+    def make_drafter(self, speculation: Speculation) -> Drafter: ...
 
     def next_order(self) -> int: ...
 
 
 class Answer:
-    """The work of one generation: its slot, drafter, controller and record."""
+    """The work of one generation: its slot, drafter, controller, sampler and record."""
 
     def __init__(
         self, request: GenerationRequest, resources: Resources, emit: Callable[[Event], None]
@@ -56,124 +72,203 @@ class Answer:
         self._resources = resources
         self._emit = emit
         self._record = Record(prompt_tokens=len(request.prompt))
-        self._controller = Controller(request.speculation, resources.costs)
-        self._decoder = StreamDecoder(resources.tokenizer)
-        self._limit = request.max_tokens
+        speculation = request.speculation
+        self._controller = Controller(speculation, resources.costs)
+        self._rule = make_rule(
+            speculation.rule,
+            acceptance=speculation.acceptance,
+            epsilon=speculation.epsilon,
+            delta=speculation.delta,
+        )
+        eos_ids = frozenset[int]() if request.ignore_eos else resources.eos_ids
+        endings = eos_ids | frozenset(request.stop_ids)
+        self._sampler = Sampler(request.sampling, request.prompt, endings)
+        room = resources.context_length - len(request.prompt)
+        limit = room if request.max_tokens is None else min(request.max_tokens, room)
+        self._transcript = Transcript(request, resources.tokenizer, endings, limit)
+        self._compacted: asyncio.Future[None] | None = None
 
-    def finished(self, reason: FinishReason) -> Finished:
-        drafter = "off" if self._controller.policy == "off" else self._request.speculation.drafter
-        timings = self._record.timings(drafter, self._controller.policy, self._resources.exact)
-        return Finished(reason=reason, usage=self._record.usage(), timings=timings)
+    async def prepare(self) -> None:
+        """Have everything loaded that the answer needs, before it takes a slot."""
+        if self._controller.policy != "off" and self._request.speculation.branches > 1:
+            await self._resources.load_trees()
 
-    async def generate(self) -> None:
-        lease = await self._resources.acquire(self._request)
+    async def generate(
+        self,
+        scored: PromptScored | None = None,
+        prefilled: Callable[[PromptScored | None], None] | None = None,
+    ) -> None:
+        """`scored` is given where the prompt was scored already. `prefilled` is called as soon as
+        the prompt's K/V is in the slot."""
+        request = self._request
+        scores = None
+        if scored is not None:
+            self._emit(scored)
+        elif request.prompt_logprobs:
+            scores = PromptScores(request.prompt, request.top_logprobs or 0)
+        reuse = request.reuse_prefix and scores is None
+        lease = await self._resources.acquire(request.prompt, reuse)
         try:
             self._record.mark_started(lease.shared)
-            await self._generate_in(lease.slot)
+            rows = await self._prefill(lease.slot, scores)
+            if prefilled is not None:
+                prefilled(None if scores is None else scores.event())
+            await self._decode(lease.slot, rows)
         finally:
             self._resources.release(lease.slot)
+        self._emit(self._finished())
 
-    async def _generate_in(self, slot: Slot) -> None:
-        room = slot.context - len(self._request.prompt)
-        self._limit = room if self._limit is None else min(self._limit, room)
-        token = await self._prefill(slot)
-        if self._limit == 0:
-            self._emit(self.finished("length"))
-            return
-        self._resources.streaming(1)
-        try:
-            reason = await self._decode(slot, token)
-        finally:
-            self._resources.streaming(-1)
-        # A character that the limit cut in two is left out; only what the model itself leaves
-        # unfinished becomes U+FFFD.
-        tail = self._decoder.finish() if reason == "stop" else ""
-        if tail:
-            self._emit(Delta(text=tail, ids=(), sources=(), round=self._record.rounds))
-        self._emit(self.finished(reason))
+    def cancel(self) -> None:
+        """Emit what is held back, and the end."""
+        self._transcript.close()
+        self._say()
+        self._emit(self._finished())
 
-    async def _prefill(self, slot: Slot) -> int:
-        """Run what the slot lacks of the prompt; the target's first token."""
+    def _finished(self) -> Finished:
+        reason = self._transcript.reason
+        assert reason is not None, "an answer ends for a reason"
+        speculation = self._request.speculation
+        timings = self._record.timings(
+            drafter="off" if self._controller.policy == "off" else speculation.drafter,
+            policy=self._controller.policy,
+            rule=speculation.rule,
+            exact=self._resources.exact,
+        )
+        return Finished(reason, self._record.usage(), timings, self._transcript.stop)
+
+    async def _prefill(self, slot: Slot, scores: PromptScores | None) -> Rows:
+        """Run what the slot lacks of the prompt; the row behind its last token."""
         order = self._resources.next_order()
         prompt = self._request.prompt
         started = time.perf_counter()
         while True:
             width = self._request.prefill_chunk or self._resources.prefill_chunk()
+            width = width if scores is None else scores.width(width)
             chunk = prompt[slot.length : slot.length + width]
             last = slot.length + len(chunk) == len(prompt)
-            row = Row(slot, chunk, logits=1 if last else 0)
-            verified = await self._resources.service.prefill(row, order)
+            wanted = int(last) if scores is None else len(chunk)
+            verified = await self._resources.service.prefill(Row(slot, chunk, wanted), order)
+            if scores is not None:
+                scores.add(verified.result, wanted)
             slot.commit(chunk)
             if last:
-                self._record.prefill_ms = (time.perf_counter() - started) * 1e3
-                return verified.result.greedy[0]
+                break
+        self._record.prefill_ms = (time.perf_counter() - started) * 1e3
+        if scores is not None:
+            self._emit(scores.event())
+        return RowsFrom(verified.result, wanted - 1)
 
-    async def _decode(self, slot: Slot, token: int) -> FinishReason:
-        """Rounds until the answer ends. `token` is committed but its K/V is not there yet."""
-        drafter = self._drafter()
-        reason = self._commit((token,), Draft())
-        if drafter is not None and reason is None:
-            drafter.commit((token,))
-        while reason is None:
-            draft = self._propose(drafter)
-            outcome = await self._verify(slot, token, draft)
-            tokens = outcome.tokens(draft.tokens)
-            slot.commit((token, *draft.tokens[: outcome.accepted]))
-            reason = self._commit(tokens, draft)
-            if drafter is not None:
-                drafter.commit(tokens)
-            token = outcome.bonus
-        return reason
+    async def _decode(self, slot: Slot, rows: Rows) -> None:
+        """The first token from `rows`, which the next run overwrites; rounds until the end."""
+        if self._transcript.reason is not None:
+            return  # no token is wanted
+        token = self._accept(rows, Draft()).bonus
+        self._say()
+        self._resources.streaming(1)
+        try:
+            drafter = self._drafter(token)
+            while self._transcript.reason is None:
+                token = await self._round(slot, token, drafter)
+        finally:
+            self._resources.streaming(-1)
 
-    def _drafter(self) -> Drafter | None:
-        if self._controller.policy == "off":
+    async def _round(self, slot: Slot, token: int, drafter: Drafter | None) -> int:
+        """`token` is committed, but its K/V comes with this run; the next such token."""
+        draft = self._propose(drafter, slot)
+        row = make_row(slot, token, draft)
+        verified = await self._resources.service.decode(row)
+        if self._compacted is not None:
+            # Queued before this run, so it is done; what failed there is raised here.
+            self._compacted.result()
+        outcome = self._accept(verified.result, draft)
+        self._record.mark_round(
+            len(draft.tokens), outcome.accepted, verified.run_ms, tree=draft.parents is not None
+        )
+        self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
+        self._keep(slot, token, draft, outcome)
+        if drafter is not None:
+            drafter.commit(outcome.tokens(draft.tokens))
+        self._say()
+        return outcome.bonus
+
+    def _keep(self, slot: Slot, token: int, draft: Draft, outcome: Outcome) -> None:
+        """Commit `token` and the accepted path, whose K/V moves together first."""
+        path, start = outcome.path, slot.length + 1
+        slot.commit((token, *(draft.tokens[index] for index in path)))
+        self._compacted = None
+        if path != tuple(range(len(path))):
+            self._compacted = self._resources.compact(slot, start, path)
+
+    def _drafter(self, token: int) -> Drafter | None:
+        """A drafter that knows the prompt and the answer's first token."""
+        if self._controller.policy == "off" or self._transcript.reason is not None:
             return None
-        drafter = self._resources.make_drafter(self._request.speculation.drafter)
+        drafter = self._resources.make_drafter(self._request.speculation)
         drafter.reset(self._request.prompt)
+        drafter.commit((token,))
         return drafter
 
-    def _propose(self, drafter: Drafter | None) -> Draft:
-        """A draft cut to what pays; the bonus token needs a place in the answer as well."""
-        assert self._limit is not None
-        budget = self._controller.budget(self._limit - self._record.completion_tokens - 1)
+    def _propose(self, drafter: Drafter | None, slot: Slot) -> Draft:
+        """A draft cut to what pays, and to what fits.
+
+        The bonus token needs a place in the answer as well. All tokens of a tree have places in
+        the slot until the accepted path is compacted.
+        """
+        room = min(self._transcript.left - 1, slot.room - 1)
+        budget = self._controller.budget(room)
         if drafter is None or budget == 0:
             return Draft()
         started = time.perf_counter()
         draft = drafter.propose(budget)
-        confidence = draft.confidence or (1.0,) * len(draft.tokens)
-        length = self._controller.length(confidence, self._resources.other_streams())
+        assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
+        draft = self._controller.select(draft, self._resources.other_streams())
+        draft = as_chain(self._rule.trim(draft))
         self._record.draft_ms += (time.perf_counter() - started) * 1e3
-        return Draft(
-            tokens=draft.tokens[:length], confidence=confidence[:length], source=draft.source
-        )
+        return draft
 
-    async def _verify(self, slot: Slot, token: int, draft: Draft) -> Outcome:
-        tokens = (token, *draft.tokens)
-        verified = await self._resources.service.decode(Row(slot, tokens, logits=len(tokens)))
-        outcome = accept_greedy(draft.tokens, verified.result.greedy)
-        self._record.mark_round(len(draft.tokens), outcome.accepted, verified.run_ms)
-        self._resources.costs.observe(verified.tokens, verified.run_ms)
+    def _accept(self, rows: Rows, draft: Draft) -> Outcome:
+        """What stands of `draft` goes into the transcript.
+
+        Reads `rows`: nothing may be awaited between the run and this.
+        """
+        started = time.perf_counter()
+        outcome = accept(draft, rows, self._sampler, self._rule)
+        tokens = outcome.tokens(draft.tokens)
+        sources = (*(draft.source,) * outcome.accepted, "target")
+        top = self._request.top_logprobs
+        if top is None:
+            said = [Said(token, source) for token, source in zip(tokens, sources, strict=True)]
+        else:
+            behind = (0, *(index + 1 for index in outcome.path))
+            said = [
+                Said(token, source, score(rows.row(row), token, top))
+                for token, source, row in zip(tokens, sources, behind, strict=True)
+            ]
+        self._record.accept_ms += (time.perf_counter() - started) * 1e3
+        self._transcript.add(said)
+        if self._transcript.reason is None:
+            self._sampler.commit(tokens)
         return outcome
 
-    def _commit(self, tokens: tuple[int, ...], draft: Draft) -> FinishReason | None:
-        """Emit `tokens` up to the first end-of-sequence or the limit; why the answer ends."""
-        assert self._limit is not None
-        reason: FinishReason | None = None
-        eos = () if self._request.ignore_eos else self._resources.eos_ids
-        for index, token in enumerate(tokens):
-            if token in eos:
-                tokens, reason = tokens[:index], "stop"
-                break
-        left = self._limit - self._record.completion_tokens
-        if reason is None and len(tokens) >= left:
-            tokens, reason = tokens[:left], "length"
-        self._record.mark_tokens(len(tokens))
-        if tokens:
-            accepted = min(len(draft.tokens), len(tokens))
-            sources = tuple(
-                draft.source if index < accepted and token == draft.tokens[index] else "target"
-                for index, token in enumerate(tokens)
-            )
-            text = self._decoder.push(tokens)
-            self._emit(Delta(text=text, ids=tokens, sources=sources, round=self._record.rounds))
-        return reason
+    def _say(self) -> None:
+        """Emit what became final."""
+        self._record.mark_tokens(self._transcript.count)
+        delta = self._transcript.take(self._record.rounds)
+        if delta is not None:
+            self._emit(delta)
+
+
+def as_chain(draft: Draft) -> Draft:
+    """A tree of one path is a chain: it needs no graph for trees, and loses no exactness."""
+    if draft.parents == tuple(range(-1, len(draft.tokens) - 1)):
+        return replace(draft, parents=None)
+    return draft
+
+
+def make_row(slot: Slot, token: int, draft: Draft) -> Row:
+    """The last committed token comes first, and the draft tokens one place later than in it."""
+    tokens = (token, *draft.tokens)
+    if draft.parents is None:
+        return Row(slot, tokens, logits=len(tokens))
+    parents = (-1, *(parent + 1 for parent in draft.parents))
+    return Row(slot, tokens, len(tokens), parents)  # type: ignore[call-arg]

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from gateway.engine.costs import CALIBRATION_WIDTHS, RunCosts
+from gateway.engine.checks import check_request
+from gateway.engine.choices import SharedPrompt
+from gateway.engine.costs import RunCosts
 from gateway.engine.generation import Generation
+from gateway.engine.loading import Report, load, load_template, slot_context
 from gateway.engine.options import EngineOptions
-from gateway.engine.requests import GenerationRequest
+from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import TargetService
-from models.chat_template import ChatTemplate
+from gateway.engine.slot_queue import SlotQueue
 from models.draft import Drafter
 from models.drafters.ngram import NgramDrafter
 from models.errors import UserError
-from models.memory import MemoryNeed, memory_need, require_memory
+from models.memory import MemoryNeed
 from models.package import Package
-from models.probe import ProbeResult, probe
-from models.processor import has_integer_dot_product
-from models.providers import select_provider
+from models.probe import ProbeResult
+from models.sampling.noise import choice_seed
 from models.slots import Lease, Slot, SlotPool
-from models.target import Row, Target
+from models.target import Target
 from models.tokenizer import Tokenizer
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,6 @@ class EngineStatus:
     waiting: int
     memory_bytes: int
     run_ms: dict[int, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiter:
-    """A request without a slot; its future gets the lease and the completion of its copy."""
-
-    request: GenerationRequest
-    future: asyncio.Future[tuple[Lease, asyncio.Future[None]]]
 
 
 class Engine:
@@ -74,14 +64,15 @@ class Engine:
         self.probed = probed
         self.device = target.provider.device
         self.tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
-        self.template = _load_template(package)
+        self.template = load_template(package)
         self.eos_ids = frozenset(package.manifest.target.eos_ids)
         self.service = TargetService(target.run, target.most_rows)
         self.context_length = slot_context(package, options)
+        self._target = target
         self._pool = pool
-        self._waiters: deque[_Waiter] = deque()
+        self._queue = SlotQueue(pool, self.service, getattr(target, "compact", None), options.queue)
+        self._loading_trees = asyncio.Lock()
         self._orders = 0
-        self._entering = 0
         self._streams = 0
         self._draining = False
 
@@ -90,9 +81,16 @@ class Engine:
         cls, package: Package, options: EngineOptions, report: Report | None = None
     ) -> Engine:
         """Load, probe and calibrate. Raises `UserError` when the package cannot run here."""
-        load = asyncio.to_thread(_load, package, options, report or (lambda line: None))
-        target, pool, probed, costs, memory = await load
-        return cls(package, options, target, pool, probed, costs, memory)
+        loaded = await asyncio.to_thread(load, package, options, report or (lambda line: None))
+        return cls(
+            package,
+            options,
+            loaded.target,
+            loaded.pool,
+            loaded.probed,
+            loaded.costs,
+            loaded.memory,
+        )
 
     @property
     def exact(self) -> bool:
@@ -105,8 +103,19 @@ class Engine:
         Raises `UserError`: `context_length_exceeded`, `queue_full`, `draining`,
         `unknown_drafter`, `invalid_prompt`, `unsupported_value`.
         """
-        self._check(request)
-        return Generation(request, self)
+        (generation,) = self.open_choices(request, 1)
+        return generation
+
+    def open_choices(self, request: GenerationRequest, n: int) -> list[Generation]:
+        """`n` answers to one prompt, each with a seed of its own; all must be entered at once.
+
+        The first prefills the prompt; the others wait for that, without a slot, and copy its K/V.
+        They answer whatever becomes of it. Raises what `open` does.
+        """
+        self._check(request, n)
+        request = replace(request, sampling=request.sampling.with_seed())
+        prompt = SharedPrompt()
+        return [Generation(of_choice(request, index), self, prompt, index) for index in range(n)]
 
     def status(self) -> EngineStatus:
         return EngineStatus(
@@ -118,7 +127,7 @@ class Engine:
             free_slots=self._pool.free,
             kv_tokens=self._pool.used_tokens,
             running=self._pool.total - self._pool.free,
-            waiting=len(self._waiters),
+            waiting=self._queue.waiting,
             memory_bytes=self.memory.total,
             run_ms=self.costs.table(),
         )
@@ -132,57 +141,19 @@ class Engine:
         self._draining = True
         await self.service.close()
 
-    async def acquire(self, request: GenerationRequest) -> Lease:
-        """A slot for `request`, in order of arrival, its copied prefix in place."""
-        lease = None if self._waiters else self._pool.acquire(request.prompt, request.reuse_prefix)
-        if lease is None:
-            return await self._wait_for_slot(request)
-        return await self._until_filled(lease, self._fill(lease))
-
-    async def _wait_for_slot(self, request: GenerationRequest) -> Lease:
-        self._require_queue_room()
-        waiter = _Waiter(request, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
-        try:
-            lease, filled = await waiter.future
-        except asyncio.CancelledError:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            elif waiter.future.done() and not waiter.future.cancelled():
-                self.release(waiter.future.result()[0].slot)
-            raise
-        return await self._until_filled(lease, filled)
-
-    async def _until_filled(self, lease: Lease, filled: asyncio.Future[None]) -> Lease:
-        try:
-            # The slot counts the copied tokens already, so a cancelled request's copy goes on.
-            await asyncio.shield(filled)
-        except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError):
-                lease.slot.truncate(0)
-            self.release(lease.slot)
-            raise
-        return lease
+    async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
+        return await self._queue.acquire(prompt, reuse_prefix)
 
     def release(self, slot: Slot) -> None:
-        """Take `slot` back and hand it to whoever waits longest."""
-        self._pool.release(slot)
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if waiter.future.done():
-                continue
-            lease = self._pool.acquire(waiter.request.prompt, waiter.request.reuse_prefix)
-            assert lease is not None, "a slot was released just now"
-            # The copy is queued here, before anybody can be given its source to write to.
-            waiter.future.set_result((lease, self._fill(lease)))
-            return
+        self._queue.release(slot)
 
-    def _fill(self, lease: Lease) -> asyncio.Future[None]:
-        if lease.source is not None:
-            return self.service.call(lease.fill)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+    async def load_trees(self) -> None:
+        """Have the graphs for trees loaded; requests for chains go on meanwhile."""
+        async with self._loading_trees:
+            await asyncio.to_thread(getattr(self._target, "load_trees"))
+
+    def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]:
+        return self._queue.compact(slot, start, path)
 
     def prefill_chunk(self) -> int:
         return self.options.busy_chunk if self._streams else self.options.prefill_chunk
@@ -191,8 +162,7 @@ class Engine:
         return max(0, self._streams - 1)
 
     def entering(self, change: int) -> None:
-        """Generations that were entered and have not asked for their slot yet."""
-        self._entering += change
+        self._queue.entering(change)
 
     def streaming(self, change: int) -> None:
         self._streams += change
@@ -201,118 +171,24 @@ class Engine:
         self._orders += 1
         return self._orders
 
-    def make_drafter(self, name: str) -> Drafter:
-        assert name == "ngram", "checked when the request was opened"
-        return NgramDrafter()
+    def make_drafter(self, speculation: Speculation) -> Drafter:
+        assert speculation.drafter == "ngram", "checked when the request was opened"
+        return NgramDrafter(branches=speculation.branches)
 
-    def _check(self, request: GenerationRequest) -> None:
+    def _check(self, request: GenerationRequest, n: int) -> None:
         if self._draining:
             raise UserError("the gateway is shutting down; try again later.", code="draining")
-        self._check_prompt(request.prompt)
-        _check_limits(request)
-        if request.speculation.drafter not in ("ngram", "off"):
-            raise UserError(
-                f"unknown drafter {request.speculation.drafter!r}; this package has: ngram, off.",
-                code="unknown_drafter",
-                param="speculation.drafter",
-            )
-        # Requests that arrive in one step of the loop must see each other.
-        if self._pool.free <= self._entering:
-            self._require_queue_room(self._entering - self._pool.free)
-
-    def _check_prompt(self, prompt: tuple[int, ...]) -> None:
-        if not prompt:
-            raise UserError("the prompt is empty; give at least one token.", code="invalid_prompt")
-        if len(prompt) >= self.context_length:
-            raise UserError(
-                f"the prompt has {len(prompt)} tokens; the context holds {self.context_length},"
-                " one of them for the answer. Shorten the input.",
-                code="context_length_exceeded",
-                param="input",
-            )
-        if not 0 <= min(prompt) <= max(prompt) < self.package.manifest.target.vocab_size:
-            raise UserError(
-                "the prompt has token ids outside the vocabulary.", code="invalid_prompt"
-            )
-
-    def _require_queue_room(self, ahead: int = 0) -> None:
-        waiting = len(self._waiters) + ahead
-        if waiting >= self.options.queue:
-            raise UserError(
-                f"{self._pool.total} requests are running and {waiting} are waiting;"
-                " the queue is full. Try again shortly.",
-                code="queue_full",
-            )
-
-
-def _check_limits(request: GenerationRequest) -> None:
-    for param, value, least in (
-        ("max_tokens", request.max_tokens, 0),
-        ("prefill_chunk", request.prefill_chunk, 1),
-        ("speculation.length", request.speculation.length, 0),
-    ):
-        if value is not None and value < least:
-            raise UserError(
-                f"{param} must be at least {least}, not {value}.",
-                code="unsupported_value",
-                param=param,
-            )
-
-
-def slot_context(package: Package, options: EngineOptions) -> int:
-    """Tokens a slot holds: what was asked for, at most what the package's tables reach."""
-    most = package.manifest.target.context_length
-    if options.context is not None and options.context > most:
-        raise UserError(
-            f"context {options.context} exceeds the package's {most} tokens.",
-            code="invalid_setting",
-            param="context",
+        check_request(
+            request,
+            vocab_size=self.package.manifest.target.vocab_size,
+            context=self.context_length,
+            has_trees=getattr(self._target, "has_trees", False),
         )
-    return options.context or most
+        self._queue.require_room(n)
 
 
-def _load_template(package: Package) -> ChatTemplate | None:
-    manifest = package.manifest
-    if manifest.chat_template is None:
-        return None
-    source = package.file(manifest.chat_template).read_text(encoding="utf-8")
-    return ChatTemplate(source, **manifest.special_tokens)
-
-
-Loaded = tuple[Target, SlotPool, ProbeResult, RunCosts, MemoryNeed]
-
-
-def _load(package: Package, options: EngineOptions, report: Report) -> Loaded:
-    context = slot_context(package, options)
-    spec = package.manifest.target
-    provider = select_provider(options.device, spec.device)
-    if spec.integer_form == "u8s8" and not has_integer_dot_product():
-        raise UserError(
-            "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
-            " them they overflow silently. Export it again on this machine.",
-            code="processor_unsuitable",
-            param="package",
-        )
-    need = memory_need(package, options.slots, context, options.prefill_chunk)
-    report(f"memory needed: {need.describe()}")
-    require_memory(need)
-    target = Target(package, provider, options.threads)
-    slots = target.make_slots(options.slots, context)
-    report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
-    probed = probe(target, slots, spec.vocab_size)
-    report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
-    costs = RunCosts(measure_costs(target, slots[0]))
-    pool = SlotPool(slots, can_copy=provider.memory == "cpu")
-    return target, pool, probed, costs, need
-
-
-def measure_costs(target: Target, slot: Slot, repeats: int = 3) -> dict[int, float]:
-    """Milliseconds of a run by width, the least of `repeats` rounds over all widths."""
-    widths = [width for width in CALIBRATION_WIDTHS if width <= slot.context]
-    costs = dict.fromkeys(widths, float("inf"))
-    for _ in range(repeats):
-        for width in widths:
-            started = time.perf_counter()
-            target.run([Row(slot, (0,) * width, logits=width)])
-            costs[width] = min(costs[width], (time.perf_counter() - started) * 1e3)
-    return costs
+def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:
+    """Choice `index` of a request whose seed is known."""
+    sampling = request.sampling
+    assert sampling.seed is not None, "a fresh seed was drawn when the request was opened"
+    return replace(request, sampling=replace(sampling, seed=choice_seed(sampling.seed, index)))

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from gateway.engine.answer import Answer, Resources
-from gateway.engine.requests import Delta, Event, GenerationRequest
+from gateway.engine.choices import SharedPrompt
+from gateway.engine.requests import Delta, Event, GenerationRequest, PromptScored
 
 
 class Generation:
@@ -16,12 +17,17 @@ class Generation:
 
     The coroutine that generates never waits for the consumer. Deltas that wait are merged into
     one. Leaving the block cancels the generation within one round and frees its slot; `cancel`
-    does so too and lets the iterator end with `Finished("cancelled")`.
+    does so too and lets the iterator end with `Finished("cancelled")`. Of several choices the one
+    with `index` 0 prefills the `prompt` that they share.
     """
 
-    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
-        self._request = request
+    def __init__(
+        self, request: GenerationRequest, resources: Resources, prompt: SharedPrompt, index: int
+    ) -> None:
+        self.request = request
         self._resources = resources
+        self._prompt = prompt
+        self._first = index == 0
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -46,6 +52,8 @@ class Generation:
         await asyncio.wait([self._task])
         if not self._begun:
             self._resources.entering(-1)
+        if self._first:
+            self._prompt.settle()
 
     def cancel(self) -> None:
         """Stop within one round; the iterator then ends with `Finished("cancelled")`."""
@@ -77,21 +85,34 @@ class Generation:
 
     async def _run(self) -> None:
         self._begun = True
-        self._resources.entering(-1)
-        answer = Answer(self._request, self._resources, self._emit)
         try:
-            if self._cancelled:
-                raise asyncio.CancelledError
-            await answer.generate()
-        except asyncio.CancelledError:
-            if not self._cancelled:
-                raise
-            self._emit(answer.finished("cancelled"))
+            await self._generate()
         except Exception as error:  # handed to the consumer, who re-raises it
             self._failure = error
         finally:
             self._ended = True
             self._arrived.set()
+            if self._first:
+                self._prompt.settle()
+
+    async def _generate(self) -> None:
+        answer = Answer(self.request, self._resources, self._emit)
+        try:
+            scored = await self._until_it_may_begin(answer)
+            await answer.generate(scored, self._prompt.settle if self._first else None)
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            answer.cancel()
+
+    async def _until_it_may_begin(self, answer: Answer) -> PromptScored | None:
+        try:
+            if self._cancelled:
+                raise asyncio.CancelledError
+            await answer.prepare()
+            return None if self._first else await self._prompt.wait()
+        finally:
+            self._resources.entering(-1)
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
@@ -107,4 +128,5 @@ def merge(deltas: list[Delta]) -> Delta:
         ids=tuple(token for delta in deltas for token in delta.ids),
         sources=tuple(source for delta in deltas for source in delta.sources),
         round=deltas[-1].round,
+        logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from gateway.engine.requests import Timings, Usage
+from gateway.engine.requests import LOSSLESS_RULES, Timings, Usage
 
 
 def _now() -> float:
@@ -23,10 +23,12 @@ class Record:
     decoded: int = 0
     drafted: int = 0
     accepted: int = 0
+    trees: int = 0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    accept_ms: float = 0.0
     opened: float = field(default_factory=_now)
     first_token: float | None = None
     last_token: float | None = None
@@ -35,26 +37,27 @@ class Record:
         self.queue_ms = _now() - self.opened
         self.cached_tokens = cached_tokens
 
-    def mark_tokens(self, count: int) -> None:
-        """`count` tokens were committed just now."""
-        if count == 0:
-            return
-        self.last_token = _now()
-        if self.first_token is None:
-            self.first_token = self.last_token
-        self.completion_tokens += count
+    def mark_tokens(self, total: int) -> None:
+        """The answer has `total` tokens now: fewer than before where a stop took some back."""
+        if total > self.completion_tokens:
+            self.last_token = _now()
+            if self.first_token is None:
+                self.first_token = self.last_token
+        self.completion_tokens = total
 
-    def mark_round(self, drafted: int, accepted: int, verify_ms: float) -> None:
+    def mark_round(self, drafted: int, accepted: int, verify_ms: float, *, tree: bool) -> None:
         self.rounds += 1
         self.decoded += accepted + 1
         self.drafted += drafted
         self.accepted += accepted
+        self.trees += tree
         self.verify_ms += verify_ms
 
     def usage(self) -> Usage:
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
-    def timings(self, drafter: str, policy: str, exact: bool) -> Timings:
+    def timings(self, drafter: str, policy: str, rule: str, exact: bool) -> Timings:
+        """`exact` says whether the kernels are; an answer with a tree in it is not."""
         return Timings(
             draft_n=self.drafted,
             draft_n_accepted=self.accepted,
@@ -63,16 +66,22 @@ class Record:
             alpha=self.accepted / self.drafted if self.drafted else None,
             queue_ms=self.queue_ms,
             prefill_ms=self.prefill_ms,
-            ttft_ms=None if self.first_token is None else self.first_token - self.opened,
+            ttft_ms=self._ttft_ms(),
             tpot_ms=self._tpot_ms(),
             draft_ms=self.draft_ms,
             verify_ms=self.verify_ms,
+            accept_ms=self.accept_ms,
             drafter=drafter,
             policy=policy,
-            rule="coupled",
-            lossless=True,
-            exact=exact,
+            rule=rule,
+            lossless=rule in LOSSLESS_RULES,
+            exact=exact and self.trees == 0,
         )
+
+    def _ttft_ms(self) -> float | None:
+        if self.first_token is None or self.completion_tokens == 0:
+            return None
+        return self.first_token - self.opened
 
     def _tpot_ms(self) -> float | None:
         if self.first_token is None or self.last_token is None or self.completion_tokens < 2:

@@ -21,13 +21,15 @@ Run = Callable[[Sequence[Row]], list[RowResult]]
 class Verified:
     """A row's result, how long its run took, and how wide the run was.
 
-    `run_ms` is the whole run's time; `tokens` and `rows` count everything packed into it.
+    `run_ms` is the whole run's time; `tokens` and `rows` count everything packed into it, `tree`
+    says whether a tree was among it.
     """
 
     result: RowResult
     run_ms: float
     tokens: int
     rows: int
+    tree: bool
 
 
 @dataclass(slots=True)
@@ -146,9 +148,10 @@ class TargetService:
 
     def _answer(self, batch: list[_Waiting], results: list[RowResult], run_ms: float) -> None:
         tokens = sum(len(item.row.tokens) for item in batch)
+        tree = any(getattr(item.row, "parents", None) is not None for item in batch)
         for item, result in zip(batch, results, strict=True):
             if not item.future.done():
-                item.future.set_result(Verified(result, run_ms, tokens, len(batch)))
+                item.future.set_result(Verified(result, run_ms, tokens, len(batch), tree))
 
 
 def _closing() -> UserError:

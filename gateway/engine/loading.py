@@ -1,0 +1,89 @@
+"""Loading a package: what must hold before an engine is made, and what is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.engine.costs import CALIBRATION_WIDTHS, RunCosts
+from gateway.engine.options import EngineOptions
+from models.chat_template import ChatTemplate
+from models.errors import UserError
+from models.memory import MemoryNeed, memory_need, require_memory
+from models.package import Package
+from models.probe import ProbeResult, probe
+from models.processor import has_integer_dot_product
+from models.providers import select_provider
+from models.slots import Slot, SlotPool
+from models.target import Row, Target
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A package that is ready to run: its target, slots, and what was measured of them."""
+
+    target: Target
+    pool: SlotPool
+    probed: ProbeResult
+    costs: RunCosts
+    memory: MemoryNeed
+
+
+def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
+    """Load, probe and calibrate. Raises `UserError` when the package cannot run here."""
+    context = slot_context(package, options)
+    spec = package.manifest.target
+    provider = select_provider(options.device, spec.device)
+    if spec.integer_form == "u8s8" and not has_integer_dot_product():
+        raise UserError(
+            "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
+            " them they overflow silently. Export it again on this machine.",
+            code="processor_unsuitable",
+            param="package",
+        )
+    need = memory_need(package, options.slots, context, options.prefill_chunk)
+    report(f"memory needed: {need.describe()}")
+    require_memory(need)
+    target = Target(package, provider, options.threads)
+    slots = target.make_slots(options.slots, context)
+    report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
+    probed = probe(target, slots, spec.vocab_size)
+    report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
+    costs = RunCosts(measure_costs(target, slots[0]))
+    pool = SlotPool(slots, can_copy=provider.memory == "cpu")
+    return Loaded(target, pool, probed, costs, need)
+
+
+def load_template(package: Package) -> ChatTemplate | None:
+    manifest = package.manifest
+    if manifest.chat_template is None:
+        return None
+    source = package.file(manifest.chat_template).read_text(encoding="utf-8")
+    return ChatTemplate(source, **manifest.special_tokens)
+
+
+def slot_context(package: Package, options: EngineOptions) -> int:
+    """Tokens a slot holds: what was asked for, at most what the package's tables reach."""
+    most = package.manifest.target.context_length
+    if options.context is not None and options.context > most:
+        raise UserError(
+            f"context {options.context} exceeds the package's {most} tokens.",
+            code="invalid_setting",
+            param="context",
+        )
+    return options.context or most
+
+
+def measure_costs(target: Target, slot: Slot, repeats: int = 3) -> dict[int, float]:
+    """Milliseconds of a run by width, the least of `repeats` rounds over all widths."""
+    widths = [width for width in CALIBRATION_WIDTHS if width <= slot.context]
+    costs = dict.fromkeys(widths, float("inf"))
+    for _ in range(repeats):
+        for width in widths:
+            started = time.perf_counter()
+            target.run([Row(slot, (0,) * width, logits=width)])
+            costs[width] = min(costs[width], (time.perf_counter() - started) * 1e3)
+    return costs

@@ -1,0 +1,84 @@
+"""Finding stop strings in a text that arrives in pieces."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_START = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """`stop` was found; it ends behind `end` characters of the piece in which it was completed."""
+
+    stop: str
+    end: int
+
+
+class StopScanner:
+    """The stop strings as one automaton (Aho and Corasick, CACM 1975).
+
+    A character costs the same however many stops there are and however long they are. The text
+    stops at the stop that is complete first, of several at once the longest: where that is
+    depends on the characters alone, not on the pieces that they came in.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        assert all(stops), "an empty stop would stop everything"
+        self._next: list[dict[str, int]] = [{}]
+        self._depth = [0]
+        self._ending: list[str | None] = [None]
+        self._shorter = [_START]
+        for stop in stops:
+            self._insert(stop)
+        self._link()
+        self._state = _START
+
+    @property
+    def held(self) -> int:
+        """How many of the last characters may be the beginning of a stop."""
+        return self._depth[self._state]
+
+    def push(self, piece: str) -> Stopped | None:
+        """Read on. Nothing may follow once a stop was found."""
+        for index, character in enumerate(piece):
+            self._state = self._follow(self._state, character)
+            stop = self._ending[self._state]
+            if stop is not None:
+                return Stopped(stop, index + 1)
+        return None
+
+    def _insert(self, stop: str) -> None:
+        state = _START
+        for character in stop:
+            known = self._next[state].get(character)
+            if known is None:
+                known = len(self._next)
+                self._next[state][character] = known
+                self._next.append({})
+                self._depth.append(self._depth[state] + 1)
+                self._ending.append(None)
+                self._shorter.append(_START)
+            state = known
+        self._ending[state] = stop
+
+    def _link(self) -> None:
+        """For every state the longest shorter beginning of a stop that its text ends with."""
+        waiting = deque(self._next[_START].values())
+        while waiting:
+            state = waiting.popleft()
+            for character, deeper in self._next[state].items():
+                shorter = self._follow(self._shorter[state], character)
+                self._shorter[deeper] = shorter
+                if self._ending[deeper] is None:
+                    self._ending[deeper] = self._ending[shorter]
+                waiting.append(deeper)
+
+    def _follow(self, state: int, character: str) -> int:
+        while (deeper := self._next[state].get(character)) is None:
+            if state == _START:
+                return _START
+            state = self._shorter[state]
+        return deeper

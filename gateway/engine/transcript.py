@@ -1,0 +1,160 @@
+"""An answer's tokens and text as they become final, and where they end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
+from gateway.engine.stops import StopScanner
+from models.tokenizer import StreamDecoder, Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A token of the answer, who proposed it, and its log-probability where that was asked for."""
+
+    id: int
+    source: str
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A token with the characters of the text it adds to: from `start` up to `end`.
+
+    Half a character adds to the one that it will be part of: then `start == end`.
+    """
+
+    said: Said
+    start: int
+    end: int
+    index: int
+
+
+class Transcript:
+    """Takes tokens, gives deltas; knows where the answer ends.
+
+    It ends before the first of `endings` and before the first of the request's stop strings, but
+    not within its first `min_tokens` tokens, and at `limit` tokens. What may be the beginning of
+    a stop is held back. A stop takes with it every token that adds no character to what is left
+    of the text; a token that it cuts stays. A push costs what its own tokens cost.
+    """
+
+    def __init__(
+        self, request: GenerationRequest, tokenizer: Tokenizer, endings: Collection[int], limit: int
+    ) -> None:
+        self.count = 0
+        self.reason: FinishReason | None = "length" if limit == 0 else None
+        self.stop: str | int | None = None
+        self._stop_ids = request.stop_ids
+        self._endings = endings
+        self._limit = limit
+        self._least = request.sampling.min_tokens
+        self._tokenizer = tokenizer
+        self._decoder = StreamDecoder(tokenizer)
+        self._scanner = StopScanner(request.stop) if request.stop else None
+        # Positions count the characters of the whole answer; `_unsent` are those behind `_sent`.
+        self._sent = 0
+        self._final = 0
+        self._unsent = ""
+        self._waiting: deque[_Placed] = deque()
+
+    @property
+    def left(self) -> int:
+        """Tokens that still fit into the answer."""
+        return self._limit - self.count
+
+    def add(self, tokens: Iterable[Said]) -> int:
+        """Take `tokens` up to where the answer ends (`reason`); how many of them came so far.
+
+        The token that ends the answer counts only where the limit made it so.
+        """
+        taken = 0
+        for said in tokens:
+            if self.reason is not None:
+                break
+            if said.id in self._endings and self.count >= self._least:
+                self._end_at(said.id)
+                break
+            self._append(said)
+            taken += 1
+        return taken
+
+    def take(self, round_: int) -> Delta | None:
+        """What became final since the last call; None where that is nothing."""
+        text = self._unsent[: self._final - self._sent]
+        self._unsent = self._unsent[len(text) :]
+        self._sent += len(text)
+        said = []
+        while self._waiting and self._is_final(self._waiting[0]):
+            said.append(self._waiting.popleft().said)
+        if not (text or said):
+            return None
+        return Delta(
+            text=text,
+            ids=tuple(token.id for token in said),
+            sources=tuple(token.source for token in said),
+            round=round_,
+            logprobs=tuple(token.logprob for token in said if token.logprob is not None),
+        )
+
+    def close(self) -> None:
+        """Hold nothing back any more: the answer was cancelled."""
+        self.reason = self.reason or "cancelled"
+        self._final = self._sent + len(self._unsent)
+
+    def _append(self, said: Said) -> None:
+        before = self._sent + len(self._unsent)
+        broken = self._decoder.unfinished
+        piece = self._decoder.push((said.id,))
+        # A broken character's U+FFFD belongs to the tokens before the one that broke it.
+        start = before + (broken and self._breaks(said.id, piece))
+        self._waiting.append(_Placed(said, start, before + len(piece), self.count))
+        self.count += 1
+        self._read(piece)
+        if self.reason is None and self.count == self._limit:
+            self._finish("length")
+
+    def _breaks(self, token: int, piece: str) -> bool:
+        added = self._tokenizer.token_bytes(token)
+        return piece.startswith("\ufffd") and bool(added) and not 0x80 <= added[0] < 0xC0
+
+    def _read(self, piece: str) -> None:
+        """Append `piece` to the text, and look for stops in it unless it is too early for them."""
+        before = self._sent + len(self._unsent)
+        self._unsent += piece
+        self._final = before + len(piece)
+        if self._scanner is None or self.count <= self._least:
+            return
+        found = self._scanner.push(piece)
+        if found is None:
+            self._final -= self._scanner.held
+        else:
+            self.stop = found.stop
+            self._cut(before + found.end - len(found.stop))
+
+    def _cut(self, end: int) -> None:
+        self._unsent = self._unsent[: end - self._sent]
+        while self._waiting and self._waiting[-1].start >= end and self.count > self._least:
+            self._waiting.pop()
+            self.count -= 1
+        self._finish("stop")
+
+    def _end_at(self, token: int) -> None:
+        """What the model itself leaves unfinished becomes U+FFFD."""
+        self._read(self._decoder.finish())
+        if self.reason is None:
+            self.stop = token if token in self._stop_ids else None
+            self._finish("stop")
+
+    def _finish(self, reason: FinishReason) -> None:
+        """A character that the limit or a stop cut in two is left out."""
+        self.reason = reason
+        self._final = self._sent + len(self._unsent)
+
+    def _is_final(self, token: _Placed) -> bool:
+        if self._scanner is None or self.reason is not None or token.index < self._least:
+            return True
+        return token.start < self._final and token.end <= self._final
