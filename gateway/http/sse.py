@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import hdrs, web
 
-from gateway.http.outbox import within_deadline
+from gateway.http.outbox import ClientGoneError, within_deadline
 
 HEADERS = {
     hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
@@ -22,8 +22,11 @@ class EventStream:
         self.response = web.StreamResponse(headers=HEADERS)
 
     async def open(self) -> None:
-        """Send the head: from here on errors are events."""
-        await self.response.prepare(self._request)
+        """Send the head: from here on errors are events. Raises `ClientGoneError`."""
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError as error:
+            raise ClientGoneError(str(error)) from None
 
     async def send(self, data: bytes, event: str | None = None) -> None:
         """`data` is one line. Raises `ClientGoneError`."""

@@ -35,14 +35,19 @@ class Choices:
         merged by the generation: at most one event per choice waits here.
         """
         readers = [aiter(generation) for generation in self._generations]
+        if len(readers) == 1:
+            # Nothing to merge: no task per event.
+            async for event in readers[0]:
+                yield 0, event
+            return
         reads = {_read(reader): index for index, reader in enumerate(readers)}
         try:
             while reads:
                 done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
                 for read in sorted(done, key=reads.__getitem__):
-                    event, index = read.result(), reads.pop(read)
-                    if event is not None:
-                        yield index, event
+                    found, index = read.result(), reads.pop(read)
+                    if found is not None:
+                        yield index, found
                         reads[_read(readers[index])] = index
         finally:
             for read in reads:

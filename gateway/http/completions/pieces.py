@@ -37,8 +37,10 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 @dataclass(slots=True)
 class Echo:
-    """A prompt that its choices repeat. `scores` are known once the first of them was prefilled,
-    None where they were not asked for or are not known yet."""
+    """A prompt that its choices repeat.
+
+    `scores` are known once the first choice was prefilled, where they were asked for (`scored`).
+    """
 
     text: str
     ids: tuple[int, ...]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 from aiohttp import web
@@ -35,6 +35,7 @@ from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
 from gateway.http.sse import EventStream
 from gateway.settings import Settings
 from models.errors import UserError
+from models.tokenizer import StreamDecoder
 
 log = logging.getLogger(__name__)
 
@@ -96,41 +97,41 @@ class CompletionsRoutes:
                 writer = Writer(form, engine.package.manifest, choices.seeds, common.n)
                 if not common.stream:
                     return json_response(writer.whole(await answer.whole()))
-                documents = streamed(answer, writer, include_usage=common.include_usage)
-                return await self._stream(request, documents)
+                events = streamed(answer, writer, include_usage=common.include_usage)
+                return await self._stream(request, events)
 
     async def _stream(
-        self, request: web.Request, documents: AsyncGenerator[dict[str, Any]]
+        self, request: web.Request, events: AsyncGenerator[bytes]
     ) -> web.StreamResponse:
         stream = EventStream(request, self._send_deadline)
-        try:
-            await stream.open()
-            async with aclosing(documents):
-                async for document in documents:
-                    await stream.send(orjson.dumps(document))
-            await stream.send(DONE)
-        except ClientGoneError:
-            pass
+        async with aclosing(events):
+            try:
+                await stream.open()
+                async for event in events:
+                    await stream.send(event)
+            except ClientGoneError:
+                return stream.response
         return stream.response
 
 
 async def streamed(
     answer: CompletionAnswer, writer: Writer, *, include_usage: bool
-) -> AsyncGenerator[dict[str, Any]]:
-    """The chunks of an answer; where it fails the last is an `error`."""
-    empty = {"usage": None} if include_usage else {}
+) -> AsyncGenerator[bytes]:
+    """The events of an answer: chunks and `[DONE]`, or where it fails an `error` as the last."""
+    extra = {"usage": None} if include_usage else {}
     try:
         for chunk in writer.opening():
-            yield {**chunk, **empty}
+            yield orjson.dumps({**chunk, **extra})
         async with aclosing(answer.pieces()) as pieces:
             async for piece in pieces:
-                yield {**writer.chunk(piece), **empty}
+                yield orjson.dumps({**writer.chunk(piece), **extra})
         if include_usage:
-            yield writer.usage_chunk()
+            yield orjson.dumps(writer.usage_chunk())
+        yield DONE
     except Exception as error:
         if not isinstance(error, UserError):
             log.exception("a completion failed")
-        yield {"error": wire_error(error).envelope()}
+        yield orjson.dumps({"error": wire_error(error).envelope()})
 
 
 def require_room(prompts: int, n: int, settings: Settings) -> None:
@@ -155,10 +156,11 @@ async def _chat_prompt(engine: Engine, wanted: ChatRequest) -> EncodedPrompt:
 
 async def _text_prompt(engine: Engine, prompt: PromptText) -> EncodedPrompt:
     def build() -> EncodedPrompt:
+        vocabulary = engine.tokenizer
         if isinstance(prompt, str):
-            return EncodedPrompt(tuple(engine.tokenizer.encode(prompt)), prompt)
-        raw = b"".join(map(engine.tokenizer.token_bytes, prompt))
-        return EncodedPrompt(prompt, raw.decode("utf-8", "replace"))
+            return EncodedPrompt(tuple(vocabulary.encode(prompt)), prompt)
+        decoder = StreamDecoder(vocabulary, skip_special_tokens=False)
+        return EncodedPrompt(prompt, decoder.push(prompt) + decoder.finish())
 
     return await _built(build, len(prompt))
 
