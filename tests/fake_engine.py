@@ -191,7 +191,7 @@ class FakeGeneration:
             if self._engine.failure is not None:
                 raise self._engine.failure
         usage = Usage(len(self.request.prompt), 3, len(said))
-        yield Finished(reason, usage, _timings(len(said), self.request), stop)
+        yield Finished(reason, usage, timings(len(said), self.request), stop)
 
     def _script(self) -> tuple[str | list[str], FinishReason, str | None]:
         said, limit = self._engine.answer, self.request.max_tokens
@@ -216,7 +216,7 @@ class FakeGeneration:
         )
 
 
-def _timings(tokens: int, request: GenerationRequest) -> Timings:
+def timings(tokens: int, request: GenerationRequest) -> Timings:
     return Timings(
         draft_n=8,
         draft_n_accepted=6,

@@ -117,7 +117,7 @@ class Gateway:
             elif previous_id is not None:
                 conversations.evict(previous_id)
 
-        return Answer(generation, prompt, events, ended)
+        return Answer(generation, prompt, events, engine.tokenizer, ended)
 
 
 async def _prompt(engine: Engine, request: CreateResponse, previous: Turn | None) -> Prompt:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Callable
 
 from gateway.engine.conversation import Prompt, Turn
 from gateway.engine.requests import Delta, Event, PromptScored
-from gateway.http.backend import Generation
+from gateway.http.backend import Generation, Vocabulary
 from gateway.http.errors import wire_error
 from gateway.http.responses.events import ResponseEvents, ServerEvent
 from models.errors import UserError
+from models.tokenizer import StreamDecoder
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +29,13 @@ class Answer:
         generation: Generation,
         prompt: Prompt,
         events: ResponseEvents,
+        vocabulary: Vocabulary,
         ended: Callable[[str, Turn | None], None],
     ) -> None:
         self._generation = generation
         self._prompt = prompt
         self._events = events
+        self._vocabulary = vocabulary
         self._ended = ended
         self._ids: list[int] = []
 
@@ -64,5 +68,22 @@ class Answer:
         if isinstance(event, Delta):
             self._ids.extend(event.ids)
             return list(self._events.delta(event))
-        self._ended(self.id, self._prompt.answered(self._events.text, self._ids))
+        self._ended(self.id, self._turn(cut=isinstance(event.stop, str)))
         return list(self._events.finish(event))
+
+    def _turn(self, cut: bool) -> Turn:
+        """What a continuation begins with. A stop string may have `cut` the last token: it is
+        left out of what was seen, and what is left of its text is encoded anew."""
+        turn = self._prompt.answered(self._events.text, self._ids)
+        if not cut:
+            return turn
+        ids = list(self._ids)
+        while not self._events.text.startswith(seen := self._decoded(ids)):
+            ids.pop()
+        return dataclasses.replace(
+            turn, text=self._prompt.text + seen, ids=(*self._prompt.ids, *ids)
+        )
+
+    def _decoded(self, ids: list[int]) -> str:
+        stream = StreamDecoder(self._vocabulary)
+        return stream.push(ids) + stream.finish()
