@@ -72,7 +72,7 @@ EMPTY = Bounds()
 
 
 class Distribution:
-    """Weights, not normalised, of the listed tokens `ids` and of the tail.
+    """Weights, not normalised, of the listed tokens `ids` (all above 0) and of the tail.
 
     `sure[i]` says that `ids[i]` certainly belongs to the support; another's weight counts only
     if the resolved row confirms it.
@@ -122,6 +122,10 @@ class Distribution:
         self.ids, self.weights = whole.ids, whole.weights
         self._set_tail(whole.tail)
 
+    @property
+    def _certain(self) -> bool:
+        return self.ids.size == 1 and self._open is None and self._tail is None
+
     def total(self) -> tuple[float, float]:
         """Bounds of the mass of everything."""
         if self.exact:
@@ -168,23 +172,25 @@ class Distribution:
         tail's log-sum-exp, so the tail takes part with noise of its own and is opened only when
         it wins; which of its tokens it is, a number of its own decides by inversion.
         """
-        tokens = np.append(self.ids, TAIL)
+        if self._certain:
+            return int(self.ids[0])
+        tokens = np.empty(self.ids.size + 1, dtype=np.int64)
+        tokens[:-1], tokens[-1] = self.ids, TAIL
         times = exponentials(noise.seed, noise.position, noise.purpose, tokens)
-        with np.errstate(divide="ignore", over="ignore"):
-            arrivals = times[:-1] / self.weights
+        arrivals = times[:-1] / self.weights
         first = int(arrivals.argmin()) if arrivals.size else -1
         soonest = float(arrivals[first]) if arrivals.size else np.inf
         tail = float(times[-1])
-        if not self.exact:
-            certain = first >= 0 and (self.sure is None or bool(self.sure[first]))
-            # The tail has at most this mass, so it arrives no sooner.
-            if certain and (self.bounds.most == 0 or soonest < tail / self.bounds.most):
+        if self.exact:
+            if self._tail_mass == 0 or soonest <= tail / self._tail_mass:
                 return int(self.ids[first])
-            self.resolve()
-            return self.draw(noise)
-        if self._tail_mass == 0 or soonest <= tail / self._tail_mass:
+            return self._draw_tail(noise)
+        # The tail has at most this mass, so it arrives no sooner.
+        ahead = self.bounds.most == 0 or soonest < tail / self.bounds.most
+        if ahead and first >= 0 and (self.sure is None or self.sure[first]):
             return int(self.ids[first])
-        return self._draw_tail(noise)
+        self.resolve()
+        return self.draw(noise)
 
     def without(self, token: int) -> Distribution:
         """The residual of a rejected one-hot draft: max(0, p - q), not normalised."""
@@ -219,7 +225,8 @@ class Distribution:
             tail = tail.copy()
             tail[ids] = 0
         weights[np.searchsorted(ids, proposal.ids)] -= total * proposal.probabilities
-        rest = Distribution(ids, np.maximum(weights, 0))
+        left = weights > 0
+        rest = Distribution(ids[left], weights[left])
         if tail is not None:
             rest._set_tail(tail)
         return rest

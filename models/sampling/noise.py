@@ -17,6 +17,9 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _UNIT = 2.0**-53
+_ONE, _STEP = np.uint64(1), np.uint64(_GOLDEN)
+_FACTORS = np.uint64(_FIRST), np.uint64(_SECOND)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 TAIL = -1
 """Stands for all tokens outside those that are listed, where a token is asked for."""
@@ -42,16 +45,17 @@ def uniforms(
     seed: int, position: int, purpose: Purpose, tokens: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """One number in (0, 1] per token, in steps of 2^-53."""
-    key = np.uint64(_key(seed, position, purpose))
-    bits = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
-    bits += key
-    bits ^= bits >> np.uint64(30)
-    bits *= np.uint64(_FIRST)
-    bits ^= bits >> np.uint64(27)
-    bits *= np.uint64(_SECOND)
-    bits ^= bits >> np.uint64(31)
-    bits >>= np.uint64(11)
-    bits += np.uint64(1)
+    bits = tokens.astype(np.uint64)
+    bits += _ONE
+    bits *= _STEP
+    bits += np.uint64(_key(seed, position, purpose))
+    bits ^= bits >> _SHIFTS[0]
+    bits *= _FACTORS[0]
+    bits ^= bits >> _SHIFTS[1]
+    bits *= _FACTORS[1]
+    bits ^= bits >> _SHIFTS[2]
+    bits >>= _SHIFTS[3]
+    bits += _ONE
     return bits.astype(np.float64) * _UNIT
 
 

@@ -7,6 +7,7 @@ marks what only the whole row can tell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,12 @@ from models.sampling.parameters import Sampling
 
 _LOGSUMEXP_ERROR = 1e-5
 """Relative: the graph's log-sum-exp is float32, and reaches a few hundred at most."""
+
+_LARGEST_EXPONENT = 600.0
+"""Beyond it exp overflows."""
+
+_LEAST_WEIGHT = 1e-250
+"""Of the most likely token's: below it a token is as good as forbidden, as with a bias of -inf."""
 
 Opened = Callable[[], None]
 
@@ -121,6 +128,9 @@ def _bounded(
 ) -> Distribution:
     ids, ranked = head.ids, head.ranked
     weights = np.exp((head.logits - head.logits[0]) / sampling.temperature)
+    if weights[-1] < _LEAST_WEIGHT:
+        ids, weights = ids[weights >= _LEAST_WEIGHT], weights[weights >= _LEAST_WEIGHT]
+        ranked = min(ranked, ids.size)
     bounds = _tail_bounds(row, head, sampling.temperature) if head.outside else EMPTY
     sure: NDArray[np.bool_] | None = None
     top_k = sampling.top_k if 0 < sampling.top_k < row.vocab_size else 0
@@ -182,18 +192,20 @@ def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
     n (sum x / n)^a <= sum x^a <= c^(a-1) sum x (the power mean inequality, and x^a = x^(a-1) x);
     for a <= 1 both turn round. And sum x^a <= n c^a always.
     """
-    a, n = 1 / temperature, head.outside
-    largest = float(head.logits[0])
-    token = float(np.exp((head.ceiling - largest) * a))
-    with np.errstate(over="ignore"):
-        total = float(np.exp(row.logsumexp - largest))
-        inside = float(np.exp(row.values.astype(np.float64) - largest).sum())
+    a, n, largest = 1 / temperature, head.outside, float(head.logits[0])
+    token = math.exp((head.ceiling - largest) * a)
     most = n * token
-    if not np.isfinite(total):
+    if row.logsumexp - largest > _LARGEST_EXPONENT:
         return Bounds(0.0, most, token)
+    # Relative to the target's own largest logit first, which keeps the exponents small.
+    top = float(row.values[0])
+    inside = float(np.exp(row.values - row.values[0]).sum(dtype=np.float64))
+    total = math.exp(row.logsumexp - top)
     error = _LOGSUMEXP_ERROR * total
-    more, less = max(total - inside, 0.0) + error, max(total - inside - error, 0.0)
-    single = float(np.exp(head.ceiling - largest))
+    scale = math.exp(top - largest)
+    more = (max(total - inside, 0.0) + error) * scale
+    less = max(total - inside - error, 0.0) * scale
+    single = math.exp(head.ceiling - largest)
     if a >= 1:
         most = min(most, more * single ** (a - 1))
         least = n * (less / n) ** a

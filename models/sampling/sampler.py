@@ -36,6 +36,8 @@ class Sampler:
 
     def distribution(self, row: TargetRow, ahead: Sequence[int] = ()) -> Distribution:
         """What the token behind the committed ones and the drafts `ahead` is drawn from."""
+        if self.sampling.plain:
+            return Distribution.single(int(row.ids[0]))
         return process(row, self.sampling, self._history.patch(ahead), self._note_opened)
 
     def draft(self, row: TargetRow, ahead: Sequence[int], *, shared: bool) -> tuple[int, Proposal]:
