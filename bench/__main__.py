@@ -14,7 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bench import cost, exactness, kills, overhead, prefix, prompts, speed
+from bench import (
+    acceptance,
+    cost,
+    exactness,
+    kills,
+    logprobs,
+    overhead,
+    prefix,
+    prompts,
+    share,
+    speed,
+)
 from bench.client import GatewayError
 from bench.report import Findings, document, render, write_json
 from bench.setup import Setup
@@ -22,7 +33,7 @@ from models.errors import UserError
 from models.locations import default_package_path
 from models.package import load_package
 
-SUITES = (exactness, cost, overhead, speed, prefix, kills)
+SUITES = (exactness, acceptance, logprobs, share, cost, overhead, speed, prefix, kills)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.prompts import spread
+from bench.scoring import Scorer
 from bench.setup import Setup, progress
 from bench.texts import Texts
 from models.errors import UserError
 from models.package import Package
-from models.providers import select_provider
-from models.session import Session
-from models.slots import Slot, make_slot
+from models.slots import Slot
 from models.target import Row, Target
 
 PROMPTS = 8
@@ -47,13 +46,11 @@ def measure_agreement(setup: Setup, reference: Package) -> Agreement:
             param="prompts",
         )
     same, divergence = [], []
-    provider = select_provider("auto", reference.manifest.target.device)
-    target = Target(reference, provider, setup.threads)
-    slot = target.make_slots(1, LONGEST_PROMPT + ANSWER_TOKENS)[0]
-    judge, judged = _Scorer(reference, setup.threads), _Scorer(own, setup.threads)
+    context = LONGEST_PROMPT + ANSWER_TOKENS
+    judge, judged = (Scorer(side, setup.threads, context) for side in (reference, own))
     for question in spread(fitting, 2 if setup.quick else PROMPTS):
         prompt = texts.ids(question.turns[0])
-        answer = _greedy(target, slot, prompt, ANSWER_TOKENS)
+        answer = _greedy(judge.target, judge.slots[0], prompt, ANSWER_TOKENS)
         scored = (*prompt, *answer[:-1])
         expected, found = (side.logits(scored, len(answer)) for side in (judge, judged))
         same.append(expected.argmax(axis=1) == found.argmax(axis=1))
@@ -88,35 +85,3 @@ def _greedy(target: Target, slot: Slot, prompt: Sequence[int], count: int) -> li
         slot.commit(tokens)
         tokens = (answer[-1],)
     return answer
-
-
-class _Scorer:
-    """Whole rows of logits, of which `Target` gives only the largest."""
-
-    def __init__(self, package: Package, threads: int | None) -> None:
-        self._spec = package.manifest.target
-        provider = select_provider("auto", self._spec.device)
-        self._session = Session(package.file(self._spec.graphs["1"]), provider, threads)
-        self._slot = make_slot(0, self._spec, LONGEST_PROMPT + ANSWER_TOKENS, provider)
-
-    def logits(self, ids: Sequence[int], wanted: int) -> NDArray[np.float32]:
-        """[wanted, V]: behind each of the last `wanted` of `ids`, from one run of one row."""
-        spec, length = self._spec, len(ids)
-        binding = self._session.binding()
-        for layer, pair in enumerate(self._slot.buffers):
-            for kind, value in zip(("key", "value"), pair, strict=True):
-                name = f"{layer}.0.{kind}"
-                binding.bind_in_place(f"past.{name}", f"present.{name}", value)
-        binding.feed("input_ids", np.array([ids], dtype=np.int64))
-        binding.feed("logits_index", np.arange(length - wanted, length))
-        binding.feed("position_ids", np.arange(length)[None])
-        binding.feed("seqlens_k.0", np.array([length - 1], dtype=np.int32))
-        binding.feed("total_length.0", np.array(length, dtype=np.int32))
-        logits = binding.collect("logits", (wanted, spec.vocab_size), np.float32)
-        hidden = np.float32 if spec.kv_type == "fp32" else np.float16
-        binding.collect("hidden", (length, spec.hidden_size), hidden)
-        binding.collect("top_values", (wanted, spec.top_k), np.float32)
-        binding.collect("top_ids", (wanted, spec.top_k), np.int64)
-        binding.collect("logsumexp", (wanted,), np.float32)
-        binding.run()
-        return logits

@@ -12,40 +12,56 @@ from gateway.engine.requests import (
     Finished,
     FinishReason,
     GenerationRequest,
+    PromptScored,
     Timings,
+    TokenLogprob,
     Usage,
 )
-from models.target import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """A whole answer. The log-probabilities are empty unless they were asked for."""
+
     ids: tuple[int, ...]
     text: str
     reason: FinishReason
     usage: Usage
     timings: Timings
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 async def generate(
     engine: Engine, request: GenerationRequest, on_first: Callable[[], None] = lambda: None
 ) -> Answer:
     """The whole answer. `on_first` is called at the first event, when the prompt's K/V is there."""
-    ids: list[int] = []
-    text = ""
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    deltas: list[Delta] = []
     async with engine.open(request) as generation:
         async for event in generation:
             on_first()
-            if isinstance(event, Delta):
-                ids += event.ids
-                text += event.text
+            if isinstance(event, PromptScored):
+                prompt_logprobs = event.logprobs
+            elif isinstance(event, Delta):
+                deltas.append(event)
             else:
-                return _answer(ids, text, event)
+                return _answer(deltas, prompt_logprobs, event)
     raise RuntimeError("the generation ended without its last event")
 
 
-def _answer(ids: Sequence[int], text: str, end: Finished) -> Answer:
-    return Answer(tuple(ids), text, end.reason, end.usage, end.timings)
+def _answer(
+    deltas: Sequence[Delta], prompt_logprobs: tuple[TokenLogprob | None, ...], end: Finished
+) -> Answer:
+    return Answer(
+        ids=tuple(token for delta in deltas for token in delta.ids),
+        text="".join(delta.text for delta in deltas),
+        reason=end.reason,
+        usage=end.usage,
+        timings=end.timings,
+        logprobs=tuple(item for delta in deltas for item in delta.logprobs),
+        prompt_logprobs=prompt_logprobs,
+    )
 
 
 def first_prompt(engine: Engine, text: str) -> Prompt:
@@ -56,15 +72,3 @@ def next_prompt(engine: Engine, prompt: Prompt, answer: Answer, text: str) -> Pr
     """The conversation's next turn, whose prompt extends the last one and its answer."""
     turn: Turn = prompt.answered(answer.text, answer.ids)
     return build_prompt(engine.tokenizer, engine.template, [Message("user", text)], previous=turn)
-
-
-async def margin(engine: Engine, tokens: tuple[int, ...]) -> float:
-    """How far the target's first choice behind `tokens` is ahead of its second, in logits."""
-    lease = await engine.acquire(GenerationRequest(prompt=tokens, reuse_prefix=False))
-    try:
-        row = Row(lease.slot, tokens, logits=1)
-        verified = await engine.service.prefill(row, engine.next_order())
-    finally:
-        engine.release(lease.slot)
-    first, second = verified.result.top_values[0, :2].tolist()
-    return float(first - second)

@@ -1,9 +1,11 @@
-"""Greedy ids must be bit-identical whatever speculation, concurrency, chunking, prefix reuse do.
+"""Ids must be bit-identical whatever speculation, concurrency, chunking, prefix reuse do.
 
-The reference of each prompt is generated alone, cold, prefilled whole and without speculation.
-Then, one request at a time: the same prompt warm, and the conversation's next turn (its answer of
-half the length) on its own K/V against that turn cold. Two at a time: a prefix copied from a slot
-that is running. Four at a time: every variant of `variants.MIXED`, four prompts mixed.
+Greedily or, with the flags of sampling, with a seed (rule `coupled`): all answers are sampled
+alike. The reference of each prompt is generated alone, cold, prefilled whole and without
+speculation. Then, one request at a time: the same prompt warm, and the conversation's next turn
+(its answer of half the length) on its own K/V against that turn cold. Two at a time: a prefix
+copied from a slot that is running. Four at a time: every variant of `variants.MIXED`, four prompts
+mixed. Trees (`bench.trees`) are a part of their own: lossless up to near ties.
 """
 
 from __future__ import annotations
@@ -14,29 +16,19 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.answers import Answer, first_prompt, generate, margin, next_prompt
-from bench.ledger import Ledger, Mismatch
+from bench.comparison import Comparison
+from bench.ledger import Ledger
 from bench.prompts import Question
 from bench.report import Findings, Promise, Table, none_of
+from bench.sampling import add_sampling_arguments, describe, sampling_of, settings_of
 from bench.setup import Setup, progress
 from bench.texts import Texts
-from bench.variants import (
-    BUSY,
-    CONCURRENCY,
-    CONTINUED,
-    COPIED,
-    MIXED,
-    REFERENCE,
-    WARM,
-    Variant,
-    packs,
-)
-from gateway.engine.conversation import Prompt
+from bench.trees import NEAR_TIE, TreeFindings, compare_trees
+from bench.variants import CONCURRENCY, MIXED
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
-from gateway.engine.requests import GenerationRequest
 from models.errors import UserError
-from models.slots import COPY_WORTHWHILE
+from models.sampling.parameters import Sampling
 
 _QUICK = 3
 """With --quick every third variant runs, another third with each group of prompts."""
@@ -44,165 +36,80 @@ _QUICK = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", type=int, default=128, metavar="N")
+    parser.add_argument(
+        "--trees",
+        action=argparse.BooleanOptionalAction,
+        help="tree drafts as well; default: not with --quick",
+    )
+    add_sampling_arguments(parser)
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     if parsed.max_tokens < 1:
         raise UserError("--max-tokens must be at least 1.", code="usage")
-    return asyncio.run(_run(setup, parsed.max_tokens))
+    trees = not setup.quick if parsed.trees is None else parsed.trees
+    return asyncio.run(_run(setup, _Asked(parsed.max_tokens, sampling_of(parsed), trees)))
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A prompt, and the answer that everything must agree with."""
-
-    question: Question
-    prompt: Prompt
-    reference: Answer
+class _Asked:
+    max_tokens: int
+    sampling: Sampling
+    trees: bool
 
 
-async def _run(setup: Setup, max_tokens: int) -> Findings:
-    context, questions, too_long = _plan(setup, max_tokens)
+async def _run(setup: Setup, asked: _Asked) -> Findings:
+    context, questions, too_long = _plan(setup, asked.max_tokens)
+    chains, trees = Ledger(), _trees(setup, asked)
     options = EngineOptions(slots=CONCURRENCY, threads=setup.threads, context=context)
     engine = await Engine.start(setup.package, options, progress)
     try:
-        check = _Check(engine, max_tokens, len(questions))
+        comparison = Comparison(engine, asked.sampling, asked.max_tokens)
+        started = time.monotonic()
         for number, group in enumerate(_groups(questions)):
+            cases = [await comparison.alone(question, chains) for question in group]
             variants = MIXED[number % _QUICK :: _QUICK] if setup.quick else MIXED
-            await check.group(group, variants)
+            await comparison.mixed(cases, variants, chains)
+            if trees is not None and trees.unavailable is None:
+                await compare_trees(comparison, cases, trees.ledger, chains)
+            await comparison.settle()
+            done = min((number + 1) * CONCURRENCY, len(questions))
+            _progress(done, len(questions), chains, time.monotonic() - started)
         exact = engine.exact
     finally:
         await engine.close()
-    return _findings(check.ledger, exact, len(questions), too_long, max_tokens, context)
+    findings = _findings(chains, exact, len(questions), too_long, trees)
+    settings = {
+        "max_tokens": asked.max_tokens,
+        "context": context,
+        "rule": "coupled",
+        "trees": asked.trees,
+        **settings_of(asked.sampling),
+    }
+    shown = Table(f"Sampling: {describe(asked.sampling)}; rule coupled", (), ())
+    return Findings(settings, findings.figures, findings.promises, [shown, *findings.tables])
 
 
-class _Check:
-    """Runs the comparisons and keeps the ledger."""
+def _trees(setup: Setup, asked: _Asked) -> TreeFindings | None:
+    """None where they were not asked for."""
+    if not asked.trees:
+        return None
+    target = setup.package.manifest.target
+    missing = None if target.tree_graphs else "the package has no tree graphs"
+    return TreeFindings(Ledger(), NEAR_TIE[target.weight_type], missing)
 
-    def __init__(self, engine: Engine, max_tokens: int, questions: int) -> None:
-        self.ledger = Ledger()
-        self._engine = engine
-        self._max_tokens = max_tokens
-        self._questions = questions
-        self._done = 0
-        self._started = time.monotonic()
 
-    async def group(self, questions: Sequence[Question], variants: Sequence[Variant]) -> None:
-        cases = []
-        for question in questions:
-            cases.append(await self._alone(question))
-        for pack in packs(len(cases), variants):
-            async with asyncio.TaskGroup() as running:
-                for index, variant in pack:
-                    running.create_task(self._compare(cases[index], variant, len(pack)))
-        self._done += len(questions)
-        self._progress()
-
-    async def _alone(self, question: Question) -> Case:
-        """The reference, and what runs one or two at a time."""
-        prompt = first_prompt(self._engine, question.turns[0])
-        case = Case(question, prompt, await self._answer(prompt, REFERENCE))
-        self.ledger.reference()
-        if len(question.turns) > 1:
-            await self._continue(case)
-        # Shorter prompts are not worth a copy.
-        long = len(prompt.ids) > COPY_WORTHWHILE + 1
-        await self._compare(case, WARM, 1, least_cached=int(long))
-        await self._copy(case, len(prompt.ids) - 1 if long else 0)
-        return case
-
-    async def _continue(self, case: Case) -> None:
-        """The next turn right behind the first, in the slot that holds it."""
-        text = case.question.turns[1]
-        prompt = next_prompt(self._engine, case.prompt, case.reference, text)
-        if len(prompt.ids) >= self._engine.context_length:
-            return
-        most = max(1, self._max_tokens // 2)
-        warm = await self._answer(prompt, CONTINUED, most)
-        cold = Case(case.question, prompt, await self._answer(prompt, REFERENCE, most))
-        self.ledger.reference()
-        # The last token of an answer is not in its slot.
-        kept = (*case.prompt.ids, *case.reference.ids[:-1])
-        await self._judge(cold, CONTINUED, 1, warm, _first_difference(prompt.ids, kept))
-
-    async def _copy(self, case: Case, least_cached: int) -> None:
-        """A slot with the prompt that is busy, and others that have nothing of it."""
-        await self._clear()
-        ready = asyncio.Event()
-
-        async def beside() -> None:
-            await ready.wait()
-            await self._compare(case, COPIED, 2, least_cached)
-
-        async with asyncio.TaskGroup() as running:
-            running.create_task(beside())
-            request = BUSY.request(case.prompt.ids, self._max_tokens)
-            answer = await generate(self._engine, request, ready.set)
-        await self._judge(case, BUSY, 2, answer)
-
-    async def _clear(self) -> None:
-        """Leave no prompt in any slot."""
-        request = GenerationRequest(prompt=(0, 0), max_tokens=1, reuse_prefix=False)
-        async with asyncio.TaskGroup() as running:
-            for _ in range(CONCURRENCY):
-                running.create_task(generate(self._engine, request))
-
-    async def _compare(
-        self, case: Case, variant: Variant, concurrency: int, least_cached: int = 0
-    ) -> None:
-        answer = await self._answer(case.prompt, variant)
-        await self._judge(case, variant, concurrency, answer, least_cached)
-
-    async def _answer(self, prompt: Prompt, variant: Variant, most: int | None = None) -> Answer:
-        request = variant.request(prompt.ids, most or self._max_tokens)
-        return await generate(self._engine, request)
-
-    async def _judge(
-        self,
-        case: Case,
-        variant: Variant,
-        concurrency: int,
-        answer: Answer,
-        least_cached: int = 0,
-    ) -> None:
-        """Enter `answer`; K/V of `least_cached` tokens of the prompt must have been found."""
-        missed = answer.usage.cached_tokens < least_cached
-        self.ledger.enter(variant.name, concurrency, answer, missed)
-        expected = case.reference
-        if (answer.ids, answer.reason) == (expected.ids, expected.reason):
-            return
-        position = _first_difference(answer.ids, expected.ids)
-        tokens = (*case.prompt.ids, *expected.ids[:position])
-        self.ledger.mismatches.append(
-            Mismatch(
-                question=case.question.id,
-                variant=variant.name,
-                concurrency=concurrency,
-                position=position,
-                expected=expected.ids[position : position + 4],
-                found=answer.ids[position : position + 4],
-                margin=await margin(self._engine, tokens),
-            )
-        )
-
-    def _progress(self) -> None:
-        spent = time.monotonic() - self._started
-        left = spent / self._done * (self._questions - self._done)
-        progress(
-            f"exactness: {self._done} of {self._questions} prompts, {self.ledger.runs} runs,"
-            f" {len(self.ledger.mismatches)} mismatches, {spent:.0f} s, about {left:.0f} s left"
-        )
+def _progress(done: int, questions: int, chains: Ledger, spent: float) -> None:
+    left = spent / done * (questions - done)
+    progress(
+        f"exactness: {done} of {questions} prompts, {chains.runs} runs,"
+        f" {len(chains.mismatches)} mismatches, {spent:.0f} s, about {left:.0f} s left"
+    )
 
 
 def _groups(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
     for start in range(0, len(questions), CONCURRENCY):
         yield questions[start : start + CONCURRENCY]
-
-
-def _first_difference(first: Sequence[int], second: Sequence[int]) -> int:
-    pairs = zip(first, second, strict=False)
-    same = (index for index, (a, b) in enumerate(pairs) if a != b)
-    return next(same, min(len(first), len(second)))
 
 
 def _plan(setup: Setup, max_tokens: int) -> tuple[int, list[Question], list[str]]:
@@ -226,7 +133,11 @@ def _plan(setup: Setup, max_tokens: int) -> tuple[int, list[Question], list[str]
 
 
 def _findings(
-    ledger: Ledger, exact: bool, prompts: int, too_long: Sequence[str], most: int, context: int
+    ledger: Ledger,
+    exact: bool,
+    prompts: int,
+    too_long: Sequence[str],
+    trees: TreeFindings | None,
 ) -> Findings:
     promises = [
         none_of("mismatches", len(ledger.mismatches)),
@@ -240,9 +151,12 @@ def _findings(
         [(str(prompts), str(ledger.runs), str(ledger.tokens), str(len(ledger.mismatches)))],
     )
     tables = [ledger.by_variant(), *ledger.shown_mismatches(), totals]
+    figures = {"prompts": prompts, "left_out": list(too_long), **ledger.figures()}
+    if trees is not None:
+        promises += trees.promises()
+        tables += trees.tables()
+        figures["trees"] = trees.figures()
     if too_long:
         rows = [(question,) for question in too_long]
         tables.insert(0, Table("Left out, longer than the context", ("prompt",), rows))
-    figures = {"prompts": prompts, "left_out": list(too_long), **ledger.figures()}
-    settings = {"max_tokens": most, "context": context, "temperature": 0.0}
-    return Findings(settings, figures, promises, tables)
+    return Findings({}, figures, promises, tables)

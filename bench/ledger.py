@@ -14,7 +14,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where an answer left its reference. `margin`: the reference's lead there, in logits."""
+    """Where an answer left its reference. `margin`: what it takes to do so (`bench.margins`)."""
 
     question: str
     variant: str
@@ -22,7 +22,7 @@ class Mismatch:
     position: int
     expected: tuple[int, ...]
     found: tuple[int, ...]
-    margin: float
+    margin: float | None
 
 
 @dataclass(slots=True)
@@ -69,13 +69,25 @@ class Ledger:
         self._tallies.setdefault((concurrency, variant), Tally()).enter(answer)
         self.prefixes_missed += prefix_missed
 
+    @property
+    def entered(self) -> list[tuple[int, str]]:
+        """Concurrency and name of what was compared."""
+        return sorted(self._tallies)
+
+    def tally(self, variant: str, concurrency: int) -> Tally:
+        return self._tallies[concurrency, variant]
+
+    def mismatches_of(self, variant: str, concurrency: int) -> list[Mismatch]:
+        own = (variant, concurrency)
+        return [item for item in self.mismatches if (item.variant, item.concurrency) == own]
+
     def by_variant(self) -> Table:
         rows = [
             (
                 name,
                 str(concurrency),
                 str(tally.runs),
-                str(self._mismatches_of(name, concurrency)),
+                str(len(self.mismatches_of(name, concurrency))),
                 str(tally.tokens),
                 str(tally.drafted),
                 str(tally.accepted),
@@ -102,7 +114,8 @@ class Ledger:
             for item in self.mismatches[:_SHOWN]
         ]
         header = ("prompt", "variant", "at once", "position", "reference", "found", "margin")
-        return [Table(f"Mismatches (the first {len(rows)})", header, rows)]
+        title = f"Mismatches, margins in logits (the first {len(rows)})"
+        return [Table(title, header, rows)]
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -115,14 +128,9 @@ class Ledger:
                 {
                     "variant": name,
                     "concurrency": concurrency,
-                    "mismatches": self._mismatches_of(name, concurrency),
+                    "mismatches": len(self.mismatches_of(name, concurrency)),
                     **dataclasses.asdict(tally),
                 }
                 for (concurrency, name), tally in sorted(self._tallies.items())
             ],
         }
-
-    def _mismatches_of(self, variant: str, concurrency: int) -> int:
-        return sum(
-            (item.variant, item.concurrency) == (variant, concurrency) for item in self.mismatches
-        )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.engine.requests import GenerationRequest, Policy, Speculation
+from models.sampling.parameters import Sampling
 
 MOST_CHUNKS = 64
 """A prompt is cut into at most this many chunks: wider ones where it is long, to save hours."""
@@ -15,8 +16,9 @@ MOST_CHUNKS = 64
 class Variant:
     """One way of generating an answer.
 
-    `length` is the draft length of policy `fixed`. `chunk` is the prefill width (None: the whole
-    prompt at once). `reuse` lets the request start from K/V that another request left.
+    `length` is the draft length of policy `fixed`; with `branches` > 1 the draft is a tree of so
+    many tokens. `chunk` is the prefill width (None: the whole prompt at once). `reuse` lets the
+    request start from K/V that another request left.
     """
 
     name: str
@@ -24,14 +26,18 @@ class Variant:
     length: int | None = None
     chunk: int | None = None
     reuse: bool = False
+    branches: int = 1
 
-    def request(self, prompt: tuple[int, ...], max_tokens: int) -> GenerationRequest:
+    def request(
+        self, prompt: tuple[int, ...], max_tokens: int, sampling: Sampling
+    ) -> GenerationRequest:
         drafter = "off" if self.policy == "off" else "ngram"
         chunk = len(prompt) if self.chunk is None else self.chunk
         return GenerationRequest(
             prompt=prompt,
             max_tokens=max_tokens,
-            speculation=Speculation(drafter, self.policy, self.length),
+            sampling=sampling,
+            speculation=Speculation(drafter, self.policy, self.length, self.branches),
             prefill_chunk=max(2, chunk, -(-len(prompt) // MOST_CHUNKS)),
             reuse_prefix=self.reuse,
         )
@@ -57,6 +63,18 @@ MIXED = (
 )
 """Run four at a time, of different prompts. Any four neighbours have one that reuses a prefix; it
 is opened first, before the others take the slot that holds it."""
+
+TREES = (
+    Variant("tree of 4, 3 branches", "fixed", 4, branches=3),
+    Variant("tree of 8, 3 branches", "fixed", 8, branches=3),
+)
+"""Lossless up to near ties: what a tree masks changes the order of sums."""
+
+BESIDE_TREES = (
+    Variant("length 4, beside trees", "fixed", 4),
+    Variant("length 8, beside trees", "fixed", 8),
+)
+"""Chains that share runs with trees: as exact as any."""
 
 CONCURRENCY = 4
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,21 @@ import pytest
 
 import gateway.engine.answer as answers
 from bench.__main__ import main
-from bench.variants import CONCURRENCY, MIXED, MOST_CHUNKS, REFERENCE, packs
-from models.verification import Outcome, accept_greedy
+from bench.variants import (
+    BESIDE_TREES,
+    CONCURRENCY,
+    MIXED,
+    MOST_CHUNKS,
+    REFERENCE,
+    TREES,
+    packs,
+)
+from models.draft import Draft
+from models.sampling.parameters import Sampling
+from models.sampling.sampler import Sampler
+from models.verification import Outcome, Rows, Rule, accept
 
+GREEDY = Sampling()
 QUESTIONS = (
     {"question_id": "one", "category": "a", "turns": ["the cat and the hat and the cat"]},
     {"question_id": "two", "category": "a", "turns": ["to be or not to be", "and then?"]},
@@ -30,8 +41,10 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def exactness(package: Path, prompts: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    """Chains alone, unless `more` says otherwise."""
     file = prompts.parent / "report.json"
     common = ["--package", str(package), "--prompts", str(prompts), "--json", str(file)]
+    more = more if "--trees" in more else ("--no-trees", *more)
     status = main(["exactness", *common, "--max-tokens", "24", *more])
     return status, json.loads(file.read_text())
 
@@ -72,10 +85,11 @@ def test_a_verifier_that_accepts_too_much_is_found(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def accept_all(draft: Sequence[int], target: Sequence[int]) -> Outcome:
-        return Outcome(accepted=len(draft), bonus=target[len(draft)])
+    def accept_all(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
+        count = len(draft.tokens)
+        return Outcome(tuple(range(count)), int(rows.row(count).ids[0]))
 
-    monkeypatch.setattr(answers, "accept_greedy", accept_all)
+    monkeypatch.setattr(answers, "accept", accept_all)
     status, report = exactness(tiny_package, prompts)
     assert status == 1
     assert report["held"] is False
@@ -95,18 +109,105 @@ def test_an_answer_wrong_at_one_position_is_placed(
 ) -> None:
     calls = 0
 
-    def wrong_once(draft: Sequence[int], target: Sequence[int]) -> Outcome:
+    def wrong_once(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
         nonlocal calls
         calls += 1
-        outcome = accept_greedy(draft, target)
-        # The 5th round of the first reference is its 6th token.
-        return Outcome(outcome.accepted, outcome.bonus ^ 1) if calls == 5 else outcome
+        outcome = accept(draft, rows, sampler, rule)
+        # The 6th of the first reference is its 6th token.
+        return Outcome(outcome.path, outcome.bonus ^ 1) if calls == 6 else outcome
 
-    monkeypatch.setattr(answers, "accept_greedy", wrong_once)
+    monkeypatch.setattr(answers, "accept", wrong_once)
     _, report = exactness(tiny_package, prompts, "--limit", "1")
     mismatches = report["figures"]["mismatches"]
     assert len(mismatches) == report["figures"]["runs"]
     assert {item["position"] for item in mismatches} == {5}
+
+
+SAMPLED = ("--temperature", "1.2", "--top-p", "0.95", "--seed", "7")
+PENALISED = ("--repetition-penalty", "1.2", "--presence-penalty", "0.5")
+
+
+@pytest.mark.parametrize("more", [SAMPLED, (*SAMPLED, *PENALISED)])
+def test_sampled_answers_agree_as_well(
+    tiny_package: Path, prompts: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    status, report = exactness(tiny_package, prompts, *more)
+    assert status == 0
+    assert report["figures"]["mismatches"] == []
+    assert report["settings"]["temperature"] == 1.2
+    assert report["settings"]["seed"] == 7
+    assert report["settings"]["rule"] == "coupled"
+    drafted = [item for item in report["figures"]["variants"] if item["drafted"]]
+    assert len(drafted) > len(MIXED)
+    printed = capsys.readouterr().out
+    assert "temperature 1.2, top_p 0.95" in printed
+    assert "seed 7" in printed
+    assert ("repetition_penalty 1.2" in printed) is (more != SAMPLED)
+
+
+def test_another_seed_gives_other_answers(tiny_package: Path, prompts: Path) -> None:
+    drafted = []
+    for seed in ("7", "8"):
+        _, report = exactness(
+            tiny_package, prompts, "--quick", "--temperature", "2", "--seed", seed
+        )
+        drafted.append([item["drafted"] for item in report["figures"]["variants"]])
+    assert drafted[0] != drafted[1]
+
+
+def test_noise_that_depends_on_the_draft_is_found(
+    tiny_package: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
+        sampler.seed += len(draft.tokens)
+        try:
+            return accept(draft, rows, sampler, rule)
+        finally:
+            sampler.seed -= len(draft.tokens)
+
+    monkeypatch.setattr(answers, "accept", shifted)
+    status, report = exactness(tiny_package, prompts, "--quick", *SAMPLED)
+    assert status == 1
+    mismatches = report["figures"]["mismatches"]
+    assert mismatches
+    assert all(item["margin"] > 0 for item in mismatches)
+
+
+def test_trees_are_a_part_of_their_own(tiny_package: Path, prompts: Path) -> None:
+    status, report = exactness(tiny_package, prompts, "--trees", "--limit", "2")
+    assert status == 0
+    trees = report["figures"]["trees"]
+    assert trees["near_tie_logits"] == 1e-3
+    assert {item["variant"] for item in trees["variants"]} == {tree.name for tree in TREES}
+    # alone, and two of each beside two chains
+    assert trees["runs"] == 2 * 2 * len(TREES)
+    assert all(item["drafted"] > 0 for item in trees["variants"])
+    assert all(item["near_tie"] for item in trees["divergences"])
+    chains = {item["variant"] for item in report["figures"]["variants"]}
+    assert {chain.name for chain in BESIDE_TREES} <= chains
+    names = [promise["name"] for promise in report["promises"]]
+    assert "tree divergences that are defects" in names
+
+
+def test_a_tree_verified_wrongly_is_a_defect(
+    tiny_package: Path,
+    prompts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def wrong_in_trees(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
+        outcome = accept(draft, rows, sampler, rule)
+        unlikely = int(rows.row(0).ids[5])
+        return outcome if draft.parents is None else Outcome((), unlikely)
+
+    monkeypatch.setattr(answers, "accept", wrong_in_trees)
+    status, report = exactness(tiny_package, prompts, "--trees", "--limit", "2")
+    assert status == 1
+    divergences = report["figures"]["trees"]["divergences"]
+    assert divergences
+    assert not any(item["near_tie"] for item in divergences)
+    assert report["figures"]["mismatches"] == []
+    assert "DEFECT" in capsys.readouterr().out
 
 
 def test_a_prompt_longer_than_the_context_is_left_out_and_named(
@@ -143,9 +244,9 @@ def test_a_pack_mixes_prompts_and_opens_those_that_reuse_a_prefix_first() -> Non
 
 def test_a_long_prompt_is_not_cut_into_too_many_chunks() -> None:
     narrow = next(variant for variant in MIXED if variant.chunk == 2)
-    assert narrow.request((1,) * 100, 8).prefill_chunk == 2
-    assert narrow.request((1,) * 129, 8).prefill_chunk == 3
-    chunk = narrow.request((1,) * 1000, 8).prefill_chunk
+    assert narrow.request((1,) * 100, 8, GREEDY).prefill_chunk == 2
+    assert narrow.request((1,) * 129, 8, GREEDY).prefill_chunk == 3
+    chunk = narrow.request((1,) * 1000, 8, GREEDY).prefill_chunk
     assert chunk is not None
     assert chunk * MOST_CHUNKS >= 1000
-    assert REFERENCE.request((1,) * 1000, 8).prefill_chunk == 1000
+    assert REFERENCE.request((1,) * 1000, 8, GREEDY).prefill_chunk == 1000

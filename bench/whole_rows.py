@@ -1,0 +1,54 @@
+"""Counts how often a whole row of logits is looked at, from outside the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.engine.service import Result, TargetService, Verified
+from models.target import Row
+from models.workspace import Window
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedWindow(Window):
+    note: Callable[[], None]
+
+    def whole(self, index: int) -> NDArray[np.float32]:
+        self.note()
+        return Window.whole(self, index)
+
+
+class CountingService(TargetService):
+    """Stands in front of an engine's service. `whole_rows` counts."""
+
+    def __init__(self, inner: TargetService) -> None:
+        self._inner = inner
+        self.whole_rows = 0
+
+    async def decode(self, row: Row) -> Verified:
+        return self._counted(await self._inner.decode(row))
+
+    async def prefill(self, row: Row, order: int) -> Verified:
+        return self._counted(await self._inner.prefill(row, order))
+
+    def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
+        return self._inner.call(function)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _counted(self, verified: Verified) -> Verified:
+        window = verified.result.window
+        assert window is not None, "results of a run show whole rows"
+        counted = _CountedWindow(window.workspace, window.run, window.start, self._note)
+        result = dataclasses.replace(verified.result, window=counted)
+        return dataclasses.replace(verified, result=result)
+
+    def _note(self) -> None:
+        self.whole_rows += 1
