@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,159 @@ async def test_lanes_share_the_target(served: Served) -> None:
             if event["type"] in ("response.completed", "response.incomplete"):
                 together[event["stream_id"]] = text_of(event["response"])
     assert [together["a"], together["b"]] == alone
+
+
+SAMPLED: dict[str, Any] = {
+    "input": PROMPT,
+    "max_output_tokens": 40,
+    "temperature": 1,
+    "top_p": 0.95,
+    "min_p": 0.001,
+    "frequency_penalty": 0.2,
+    "repetition_penalty": 1.1,
+    "ignore_eos": True,
+}
+
+
+async def test_an_unseeded_answer_can_be_drawn_again_by_the_seed_it_reports(served: Served) -> None:
+    async with socket_to(served) as socket:
+        events = await ask(socket, **SAMPLED)
+        first = events[-1]["response"]
+        assert events[0]["response"]["seed"] == first["seed"]
+        for speculation in ({"off": True}, {"policy": "fixed", "length": 5}, None):
+            again = await ask(socket, **SAMPLED, seed=first["seed"], speculation=speculation)
+            assert text_of(again[-1]["response"]) == text_of(first)
+            assert again[-1]["response"]["seed"] == first["seed"]
+        others = [(await ask(socket, **SAMPLED))[-1]["response"] for _ in range(3)]
+    assert len({response["seed"] for response in [first, *others]}) == 4
+    assert len({text_of(response) for response in [first, *others]}) > 1
+
+
+async def test_lanes_with_one_seed_say_the_same(served: Served) -> None:
+    async with socket_to(served) as socket:
+        for lane in "ab":
+            await socket.send_json(
+                {"type": "response.create", "stream_id": lane, "seed": 11, **SAMPLED}
+            )
+        ended = []
+        while len(ended) < 2:
+            event = await socket.receive_json(timeout=10)
+            if event["type"] in ("response.completed", "response.incomplete"):
+                ended.append(event["response"])
+    assert text_of(ended[0]) == text_of(ended[1])
+
+
+async def test_logprobs_are_those_of_the_text(served: Served, engine: Engine) -> None:
+    async with socket_to(served) as socket:
+        events = await ask(socket, **SAMPLED, top_logprobs=3, include=["speculation"])
+        untold = await ask(socket, **SAMPLED, seed=events[-1]["response"]["seed"])
+    response, deltas = events[-1]["response"], deltas_of(events)
+    entries = response["output"][0]["content"][0]["logprobs"]
+    ids = [token for event in deltas for token in event["speculation"]["ids"]]
+    assert len(entries) == len(ids) == response["usage"]["output_tokens"] == 40
+    assert [bytes(entry["bytes"]) for entry in entries] == [
+        engine.tokenizer.token_bytes(token) for token in ids
+    ]
+    for event in deltas:
+        assert len(event["logprobs"]) == len(event["speculation"]["ids"])
+    told = [entry for event in deltas for entry in event["logprobs"]]
+    assert [entry["logprob"] for entry in told] == [entry["logprob"] for entry in entries]
+    for entry in entries:
+        assert len(entry["top_logprobs"]) == 3
+        values = [top["logprob"] for top in entry["top_logprobs"]]
+        assert values == sorted(values, reverse=True)
+        assert entry["logprob"] <= values[0] < 0
+        assert sum(map(math.exp, values)) < 1
+    # Looking at them changes nothing.
+    assert text_of(untold[-1]["response"]) == text_of(response)
+
+
+async def test_a_stop_string_ends_the_text(served: Served) -> None:
+    async with socket_to(served) as socket:
+        whole = text_of((await ask(socket, input=PROMPT, max_output_tokens=40))[-1]["response"])
+        for begin in range(3, 12):
+            stop = whole[begin : begin + 3]
+            events = await ask(socket, input=PROMPT, max_output_tokens=40, stop=[stop, "\x00"])
+            expected = whole[: whole.index(stop)]
+            assert events[-1]["type"] == "response.completed"
+            assert text_of(events[-1]["response"]) == expected
+            assert "".join(event["delta"] for event in deltas_of(events)) == expected
+
+
+async def test_what_follows_a_stop_continues_what_was_said(served: Served, engine: Engine) -> None:
+    """The stop cuts a token: its rest was seen by the target and said to nobody."""
+    words = map(engine.tokenizer.token_bytes, range(engine.package.manifest.target.vocab_size))
+    token, word = next((i, raw.decode()) for i, raw in enumerate(words) if raw == b" the")
+    async with socket_to(served) as socket:
+        events = await ask(
+            socket,
+            input=PROMPT,
+            max_output_tokens=9,
+            min_tokens=2,
+            logit_bias={str(token): 100},
+            stop=word[2:],
+            include=["speculation"],
+        )
+    response = events[-1]["response"]
+    assert text_of(response) == word * 2 + word[:2]
+    assert sum(len(event["speculation"]["ids"]) for event in deltas_of(events)) == 3
+    turn = served.gateway.turns.get(response["id"])
+    assert turn is not None
+    assert turn.messages[-1].content == word * 2 + word[:2]
+    assert turn.text.endswith("assistant\n" + word * 2)
+    assert turn.ids[-3:] == (*engine.tokenizer.encode("\n"), token, token)
+
+
+async def test_what_the_vocabulary_does_not_have_is_refused(served: Served, engine: Engine) -> None:
+    most = engine.package.manifest.target.vocab_size
+    async with socket_to(served) as socket:
+        for fields, param in (
+            ({"logit_bias": {str(most): 1}}, "logit_bias"),
+            ({"stop_token_ids": [most]}, "stop_token_ids"),
+            ({"min_tokens": 6, "max_output_tokens": 5}, "min_tokens"),
+        ):
+            (error,) = await ask(socket, input="the", **fields)
+            assert error["error"]["code"] == "unsupported_value"
+            assert error["error"]["param"] == param
+
+
+async def test_a_banned_token_is_never_said_and_a_forced_one_always(
+    served: Served, engine: Engine
+) -> None:
+    (token,) = engine.tokenizer.encode("e")
+    async with socket_to(served) as socket:
+        for temperature in (0, 1):
+            events = await ask(
+                socket,
+                input=PROMPT,
+                max_output_tokens=8,
+                temperature=temperature,
+                logit_bias={str(token): 100},
+            )
+            assert text_of(events[-1]["response"]) == "e" * 8
+            ids = []
+            for event in deltas_of(
+                await ask(
+                    socket,
+                    input=PROMPT,
+                    max_output_tokens=40,
+                    temperature=temperature,
+                    logit_bias={str(token): -100},
+                    include=["speculation"],
+                )
+            ):
+                ids += event["speculation"]["ids"]
+            assert ids
+            assert token not in ids
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-30, 1e-300, 5e-324])
+async def test_the_coldest_temperatures_are_greedy(served: Served, temperature: float) -> None:
+    async with socket_to(served) as socket:
+        greedy = await ask(socket, input=PROMPT, max_output_tokens=20)
+        cold = await ask(socket, input=PROMPT, max_output_tokens=20, temperature=temperature)
+        warped = await ask(
+            socket, input=PROMPT, max_output_tokens=20, temperature=temperature, top_k=100, seed=1
+        )
+    assert text_of(cold[-1]["response"]) == text_of(greedy[-1]["response"])
+    assert text_of(warped[-1]["response"]) == text_of(greedy[-1]["response"])
