@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from models.sampling.distribution import EMPTY, Bounds, Distribution, Exact, TargetRow
 from models.sampling.history import Patch
 from models.sampling.parameters import Sampling
+from models.sampling.truncation import keep_top_k, keep_top_p
 
 _LOGSUMEXP_ERROR = 1e-5
 """Relative: the graph's log-sum-exp is float32, and reaches a few hundred at most."""
@@ -72,10 +73,12 @@ def resolve(
     largest = float(logits.max())
     scaled = (logits - np.float32(largest)) / np.float32(sampling.temperature)
     weights = np.exp(scaled)
-    _keep_top_k(weights, logits, sampling.top_k)
-    _keep_top_p(weights, sampling.top_p)
+    if 0 < sampling.top_k < weights.size:
+        keep_top_k(weights, sampling.top_k)
+    if sampling.top_p < 1:
+        keep_top_p(weights, sampling.top_p)
     if sampling.min_p > 0:
-        weights[weights < sampling.min_p] = 0
+        weights *= weights >= sampling.min_p
     inside = listed[weights[listed] > 0]
     exact = np.exp((logits[inside].astype(np.float64) - largest) / sampling.temperature)
     weights[inside] = 0
@@ -213,30 +216,3 @@ def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
         most = min(most, n * (more / n) ** a)
         least = less * single ** (a - 1) if single > 0 else 0.0
     return Bounds(0.0 if head.changed else min(least, most), most, token)
-
-
-def _keep_top_k(weights: NDArray[np.float32], logits: NDArray[np.float32], top_k: int) -> None:
-    """Set all but the `top_k` largest to 0; of equal ones the lower ids stay."""
-    if not 0 < top_k < weights.size:
-        return
-    last = np.partition(logits, weights.size - top_k)[weights.size - top_k]
-    _keep_above(weights, logits, float(last), top_k)
-
-
-def _keep_top_p(weights: NDArray[np.float32], top_p: float) -> None:
-    if top_p >= 1:
-        return
-    falling = np.sort(weights)[::-1]
-    passed = np.cumsum(falling, dtype=np.float64)
-    count = max(1, int(np.count_nonzero(passed - falling < top_p * passed[-1])))
-    _keep_above(weights, weights.copy(), float(falling[count - 1]), count)
-
-
-def _keep_above(
-    weights: NDArray[np.float32], order: NDArray[np.float32], last: float, count: int
-) -> None:
-    """Keep `count` of `weights`: where `order` is above `last`, then the first equal to it."""
-    above = order > last
-    equal = np.flatnonzero(order == last)
-    weights[~above & (order != last)] = 0
-    weights[equal[count - int(np.count_nonzero(above)) :]] = 0
