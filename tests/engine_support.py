@@ -30,11 +30,15 @@ from models.memory import memory_need
 from models.package import Package, load_package
 from models.probe import ProbeResult
 from models.providers import select_provider
+from models.sampling.parameters import Sampling
+from models.sampling.sampler import Sampler
 from models.slots import Slot, SlotPool
 from models.target import Row, RowResult, Target
+from models.verification import accept, make_rule
 
 OFF = Speculation(drafter="off", policy="off")
 CONTEXT = 200
+GREEDY = Sampling()
 FLAT_COSTS = {2: 1.0, 8: 1.1, 32: 1.4}
 """Wide runs are cheap, as on a real target: `auto` drafts on any match."""
 
@@ -177,22 +181,31 @@ def make_prompt(length: int, seed: int = 0) -> tuple[int, ...]:
 
 
 class Reference:
-    """The target's own greedy answers, one token a run: no drafts, no chunks, no company."""
+    """The target's own answers, one token a run: no drafts, no chunks, no company."""
 
     def __init__(self, package: Package, context: int = CONTEXT) -> None:
         self._target = Target(package, select_provider("cpu", package.manifest.target.device))
         (self._slot,) = self._target.make_slots(1, context)
 
-    def answer(self, prompt: Sequence[int], count: int) -> list[int]:
+    def answer(self, prompt: Sequence[int], count: int, sampling: Sampling = GREEDY) -> list[int]:
         slot = self._slot
         slot.truncate(0)
+        sampler, rule = Sampler(sampling, prompt, ()), make_rule("coupled")
         tokens, answer = tuple(prompt), list[int]()
         while len(answer) < count:
             (result,) = self._target.run([Row(slot, tokens, logits=1)])
             slot.commit(tokens)
-            tokens = (result.greedy[0],)
+            tokens = (accept(Draft(), result, sampler, rule).bonus,)
+            sampler.commit(tokens)
             answer += tokens
         return answer
+
+    def log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """[len(tokens), V]: of what comes behind each of them."""
+        self._slot.truncate(0)
+        (result,) = self._target.run([Row(self._slot, tuple(tokens), logits=len(tokens))])
+        logits = np.stack([result.whole(index) for index in range(len(tokens))]).astype(np.float64)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
     def kv(self, tokens: Sequence[int]) -> list[bytes]:
         """The K/V of `tokens`, prefilled whole."""
@@ -284,6 +297,14 @@ class SpellingTarget:
         logits = np.zeros(self._vocab_size, np.float32)
         logits[self._script[(place - self._begin) % len(self._script)]] = 9.0
         return DenseRow(logits)
+
+
+class OnePathDrafter(ScriptedDrafter):
+    """Proposes its chain as a tree."""
+
+    def propose(self, budget: int) -> Draft:
+        draft = super().propose(budget)
+        return dataclasses.replace(draft, parents=tuple(range(-1, len(draft.tokens) - 1)))
 
 
 def is_idle(engine: Engine) -> bool:
