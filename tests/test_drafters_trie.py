@@ -14,7 +14,12 @@ from models.drafters.acceptance import CopyConfidence, Support
 from models.drafters.ngram import NgramDrafter, NgramSettings
 from models.drafters.trie import Occurrence, Trie
 
-FEW_TOKENS = st.lists(st.integers(0, 3), max_size=50)
+PHRASES = ((0, 1, 2), (0, 1, 3), (1, 2), (1,), (2,), (3, 0, 1), (3, 4))
+# Hypothesis likes short lists; these are long enough to repeat themselves in several ways.
+REPETITIVE = st.lists(st.sampled_from(PHRASES), min_size=6, max_size=25).map(
+    lambda phrases: [token for phrase in phrases for token in phrase]
+)
+FEW_TOKENS = st.lists(st.integers(0, 3), max_size=9) | REPETITIVE
 SAID = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=6)
 
 Path = tuple[int, ...]
@@ -164,6 +169,18 @@ def test_a_match_of_one_token_is_an_alternative_to_longer_ones() -> None:
     assert (7,) not in paths(drafter_of(tokens, 2, NgramSettings(shortest=2)).propose(20))
 
 
+def test_the_same_continuation_again_is_no_branch() -> None:
+    drafter = drafter_of([token for i in range(60) for token in (100 + i, 200 + i, 300 + i)], 2)
+    for i in range(60):
+        # Copies are wrong here, so that alternatives become likelier than longer copies.
+        drafter.commit([100 + i, 200 + i])
+        assert drafter.propose(1).tokens == (300 + i,)
+        drafter.commit([400 + i])
+    drafter.commit([1, 2, 7, 91, 1, 2, 5, 6, 92, 1, 2, 5, 6, 93, 1, 2])
+    draft = drafter.propose(2)
+    assert (draft.tokens, draft.parents) == ((5, 7), (-1, -1))
+
+
 def test_no_more_branches_than_asked_for() -> None:
     tokens = [1, 2, 10, 1, 2, 11, 1, 2, 12, 1, 2, 13, 1, 2]
     for branches in (2, 3, 4):
@@ -181,7 +198,7 @@ def test_a_single_continuation_is_the_chain_of_one_branch(tokens: list[int], bud
 
 def test_a_single_continuation_teaches_what_a_chain_does() -> None:
     one, eight = drafter_of([1, 2, 3, 4, 1, 2], 1), drafter_of([1, 2, 3, 4, 1, 2], 8)
-    for said in ([3, 4, 1, 2, 3, 4, 1], [2, 9], [60, 1]):
+    for said in ([3, 4, 1, 70, 1, 2], [3, 9, 71, 1]):
         drafts = [drafter.propose(2) for drafter in (one, eight)]
         assert drafts[0] == drafts[1]
         for drafter in (one, eight):

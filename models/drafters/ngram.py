@@ -141,9 +141,9 @@ class NgramDrafter:
             longer = [Occurrence(position, self._match_length(position)) for position in recent]
             yield from sorted(longer, key=lambda occurrence: -occurrence.matched)
         if self._settings.shortest == 1:
-            for position in self._behind_one.recent(tokens[-1], most):
-                if position < 2 or tokens[position - 2] != tokens[-2]:
-                    yield Occurrence(position, 1)
+            # Those of a longer match come again here; what follows them is known already.
+            recent = self._behind_one.recent(tokens[-1], most)
+            yield from [Occurrence(position, 1) for position in recent]
 
     def _match_length(self, position: int) -> int:
         tokens = self._tokens
