@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,40 +13,29 @@ from models.sampling.parameters import Sampling
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
-    """Changes to the logits of some tokens of one row.
+class Changes:
+    """Changes to the logits of `ids` [m].
 
-    Per token of `ids` [m]: `seen` where it is in the prompt or the answer, `counts` its
-    occurrences in the answer, `bias` what is added (-inf forbids it).
+    `seen` where the token is in the prompt or the answer, `counts` its occurrences in the answer,
+    `bias` what is added (-inf forbids it).
     """
 
     ids: NDArray[np.int64]
-    index: dict[int, int]
     seen: NDArray[np.bool_]
-    counts: NDArray[np.int64]
+    counts: NDArray[np.float64]
     bias: NDArray[np.float64]
-    sampling: Sampling
 
-    def apply(self, places: NDArray[np.intp], logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The logits of `ids[places]`, changed."""
-        sampling, seen, counts = self.sampling, self.seen[places], self.counts[places]
+    def apply(self, sampling: Sampling, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The target's `logits` [m] of `ids`, changed."""
         penalty = sampling.repetition_penalty
         if penalty != 1:
             repeated = np.where(logits > 0, logits / penalty, logits * penalty)
-            logits = np.where(seen, repeated, logits)
-        logits = logits - sampling.presence_penalty * (counts > 0)
-        logits = logits - sampling.frequency_penalty * counts
-        return logits + self.bias[places]
-
-    def raised(self) -> NDArray[np.intp]:
-        """Places of tokens whose logit may have grown."""
-        sampling = self.sampling
-        rising = self.bias > 0
-        if sampling.repetition_penalty < 1:
-            rising = rising | self.seen
-        if sampling.presence_penalty < 0 or sampling.frequency_penalty < 0:
-            rising = rising | (self.counts > 0)
-        return np.flatnonzero(rising)
+            logits = np.where(self.seen, repeated, logits)
+        if sampling.presence_penalty:
+            logits = logits - sampling.presence_penalty * (self.counts > 0)
+        if sampling.frequency_penalty:
+            logits = logits - sampling.frequency_penalty * self.counts
+        return logits + self.bias
 
 
 class History:
@@ -56,92 +46,90 @@ class History:
     """
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int], endings: Collection[int]) -> None:
-        self._sampling = sampling
-        self._endings = tuple(sorted(set(endings))) if sampling.min_tokens else ()
-        self._length = 0
-        self._index: dict[int, int] = {}
-        self._seen: list[bool] = []
-        self._counts: list[int] = []
-        self._bias: list[float] = []
+        self.sampling = sampling
+        self.endings = frozenset(endings) if sampling.min_tokens else frozenset[int]()
+        self.length = 0
+        self.prompt = frozenset(prompt) if sampling.repetition_penalty != 1 else frozenset[int]()
+        self.counts: Counter[int] = Counter()
+        self.bias: dict[int, float] = {}
         for token, bias in sampling.logit_bias:
-            self._bias[self._place(token)] += bias
-        for token in self._endings:
-            self._place(token)
-        if sampling.repetition_penalty != 1:
-            for token in prompt:
-                self._seen[self._place(token)] = True
-        self._fixed: Patch | None = None
-
-    @property
-    def length(self) -> int:
-        """Tokens of the answer so far."""
-        return self._length
+            self.bias[token] = self.bias.get(token, 0.0) + bias
 
     def commit(self, tokens: Sequence[int]) -> None:
         """`tokens` are part of the answer now."""
-        self._length += len(tokens)
-        self._fixed = None
-        if self._sampling.penalised:
-            for token in tokens:
-                place = self._place(token)
-                self._seen[place] = True
-                self._counts[place] += 1
+        self.length += len(tokens)
+        if self.sampling.penalised:
+            self.counts.update(tokens)
 
     def patch(self, ahead: Sequence[int]) -> Patch | None:
         """The changes for the row behind the answer so far and the draft tokens `ahead`."""
-        if not (self._index or (ahead and self._sampling.penalised)):
+        forbidding = bool(self.endings) and self.length + len(ahead) < self.sampling.min_tokens
+        penalised = self.sampling.penalised
+        if not (self.bias or forbidding or penalised):
             return None
-        if self._fixed is None:
-            self._fixed = self._make(self._length)
-        if not ahead:
-            return self._fixed
-        return self._extended(self._fixed, ahead)
+        return Patch(self, Counter(ahead) if penalised else Counter(), forbidding)
 
-    def _place(self, token: int) -> int:
-        place = self._index.setdefault(token, len(self._seen))
-        if place == len(self._seen):
-            self._seen.append(False)
-            self._counts.append(0)
-            self._bias.append(0.0)
-        return place
 
-    def _make(self, length: int) -> Patch:
-        return Patch(
-            ids=np.fromiter(self._index, dtype=np.int64, count=len(self._index)),
-            index=self._index,
-            seen=np.array(self._seen, dtype=np.bool_),
-            counts=np.array(self._counts, dtype=np.int64),
-            bias=self._biases(np.array(self._bias, dtype=np.float64), self._index, length),
-            sampling=self._sampling,
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What changes in one row. `ahead` counts the draft tokens between the answer and the row."""
+
+    history: History
+    ahead: Counter[int]
+    forbidding: bool
+
+    def among(self, ids: Sequence[int]) -> tuple[NDArray[np.intp], Changes]:
+        """Where in `ids` tokens are whose logit changes, and how."""
+        touched = self._touches
+        places = [place for place, token in enumerate(ids) if touched(token)]
+        changes = self._changes([ids[place] for place in places])
+        return np.array(places, dtype=np.intp), changes
+
+    def all(self) -> Changes:
+        """Every token whose logit changes."""
+        return self._changes([token for token in self._known() if self._touches(token)])
+
+    def rising(self, listed: Collection[int]) -> Changes | None:
+        """Tokens not `listed` whose logit may have grown."""
+        sampling, history = self.history.sampling, self.history
+        rising = {token for token, bias in history.bias.items() if bias > 0}
+        if sampling.repetition_penalty < 1:
+            rising.update(history.prompt, history.counts, self.ahead)
+        elif sampling.presence_penalty < 0 or sampling.frequency_penalty < 0:
+            rising.update(history.counts, self.ahead)
+        rising.difference_update(listed)
+        return self._changes(sorted(rising)) if rising else None
+
+    def _touches(self, token: int) -> bool:
+        history = self.history
+        return (
+            token in history.counts
+            or token in history.prompt
+            or token in self.ahead
+            or token in history.bias
+            or (self.forbidding and token in history.endings)
         )
 
-    def _extended(self, patch: Patch, ahead: Sequence[int]) -> Patch:
-        index, new = patch.index, 0
-        if self._sampling.penalised:
-            missing = [token for token in dict.fromkeys(ahead) if token not in index]
-            new = len(missing)
-            if missing:
-                index = {**index, **{t: len(index) + i for i, t in enumerate(missing)}}
-        seen = np.concatenate([patch.seen, np.zeros(new, dtype=np.bool_)])
-        counts = np.concatenate([patch.counts, np.zeros(new, dtype=np.int64)])
-        bias = np.concatenate([np.array(self._bias), np.zeros(new)])
-        if self._sampling.penalised:
-            for token in ahead:
-                seen[index[token]] = True
-                counts[index[token]] += 1
-        return Patch(
-            ids=np.fromiter(index, dtype=np.int64, count=len(index)),
-            index=index,
-            seen=seen,
-            counts=counts,
-            bias=self._biases(bias, index, self._length + len(ahead)),
-            sampling=self._sampling,
-        )
+    def _known(self) -> Iterable[int]:
+        history = self.history
+        known = {*history.counts, *history.prompt, *self.ahead, *history.bias}
+        return known | history.endings if self.forbidding else known
 
-    def _biases(
-        self, bias: NDArray[np.float64], index: dict[int, int], length: int
-    ) -> NDArray[np.float64]:
-        if length < self._sampling.min_tokens:
-            for token in self._endings:
-                bias[index[token]] = -np.inf
-        return bias
+    def _changes(self, ids: Sequence[int]) -> Changes:
+        history, ahead = self.history, self.ahead
+        prompt, answer, bias = history.prompt, history.counts, history.bias
+        counts = [answer[token] + ahead[token] for token in ids]
+        seen = [count > 0 or token in prompt for token, count in zip(ids, counts, strict=True)]
+        added = [bias.get(token, 0.0) for token in ids]
+        if self.forbidding:
+            endings = history.endings
+            added = [
+                -np.inf if token in endings else value
+                for token, value in zip(ids, added, strict=True)
+            ]
+        return Changes(
+            np.array(ids, dtype=np.int64),
+            np.array(seen, dtype=np.bool_),
+            np.array(counts, dtype=np.float64),
+            np.array(added, dtype=np.float64),
+        )

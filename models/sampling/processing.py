@@ -52,14 +52,14 @@ def process(
     row: TargetRow, sampling: Sampling, patch: Patch | None, opened: Opened
 ) -> Distribution:
     """The distribution behind `row`. `opened` is called whenever the whole row is looked at."""
-    head = _head(row, patch)
+    head = _head(row, sampling, patch)
 
     def whole() -> Exact:
         opened()
         return resolve(row, head.ids, sampling, patch)
 
     if sampling.greedy:
-        return _greedy(row, head, patch, opened)
+        return _greedy(row, head, sampling, patch, opened)
     if head.outside and not head.ranked:
         return Distribution.of_whole(whole())
     return _bounded(row, head, sampling, whole)
@@ -69,7 +69,7 @@ def resolve(
     row: TargetRow, listed: NDArray[np.int64], sampling: Sampling, patch: Patch | None
 ) -> Exact:
     """The same from the whole row; `listed` are the tokens to list."""
-    logits = _patched(row, patch)
+    logits = _patched(row, sampling, patch)
     largest = float(logits.max())
     scaled = (logits - np.float32(largest)) / np.float32(sampling.temperature)
     weights = np.exp(scaled)
@@ -85,45 +85,43 @@ def resolve(
     return Exact(inside, exact, weights)
 
 
-def _head(row: TargetRow, patch: Patch | None) -> Head:
+def _head(row: TargetRow, sampling: Sampling, patch: Patch | None) -> Head:
     ids, logits = row.ids, row.values.astype(np.float64)
     ceiling, outside = float(logits[-1]), row.vocab_size - ids.size
     if patch is None:
         return Head(ids, logits, ceiling, outside, ids.size, changed=False)
-    index = patch.index
-    places = np.array([index.get(token, -1) for token in ids.tolist()], dtype=np.intp)
-    touched = np.flatnonzero(places >= 0)
-    logits[touched] = patch.apply(places[touched], logits[touched])
+    listed = ids.tolist()
+    places, changes = patch.among(listed)
+    logits[places] = changes.apply(sampling, logits[places])
     # Tokens further down that may have risen are listed as well; those that fell stay below.
-    raised = patch.raised()
-    raised = raised[np.isin(patch.ids[raised], ids, invert=True)]
-    if raised.size:
-        rising = patch.ids[raised]
-        whole = row.whole()[rising].astype(np.float64)
-        ids = np.concatenate([ids, rising])
-        logits = np.concatenate([logits, patch.apply(raised, whole)])
+    rising = patch.rising(listed)
+    if rising is not None:
+        raised = row.whole()[rising.ids].astype(np.float64)
+        ids = np.concatenate([ids, rising.ids])
+        logits = np.concatenate([logits, rising.apply(sampling, raised)])
+        outside -= rising.ids.size
     order = np.lexsort((ids, -logits))
     ids, logits = ids[order], logits[order]
-    outside -= raised.size
     ranked = int(np.count_nonzero(logits > ceiling)) if outside else ids.size
     return Head(ids, logits, ceiling, outside, ranked, changed=True)
 
 
-def _patched(row: TargetRow, patch: Patch | None) -> NDArray[np.float32]:
+def _patched(row: TargetRow, sampling: Sampling, patch: Patch | None) -> NDArray[np.float32]:
     logits = row.whole()
-    if patch is None or not patch.ids.size:
+    if patch is None:
         return logits
-    logits = logits.copy()
-    everywhere = np.arange(patch.ids.size)
-    logits[patch.ids] = patch.apply(everywhere, logits[patch.ids].astype(np.float64))
+    logits, changes = logits.copy(), patch.all()
+    logits[changes.ids] = changes.apply(sampling, logits[changes.ids].astype(np.float64))
     return logits
 
 
-def _greedy(row: TargetRow, head: Head, patch: Patch | None, opened: Opened) -> Distribution:
+def _greedy(
+    row: TargetRow, head: Head, sampling: Sampling, patch: Patch | None, opened: Opened
+) -> Distribution:
     if head.ranked:
         return Distribution.single(int(head.ids[0]))
     opened()
-    return Distribution.single(int(_patched(row, patch).argmax()))
+    return Distribution.single(int(_patched(row, sampling, patch).argmax()))
 
 
 def _bounded(
