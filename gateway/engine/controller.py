@@ -58,11 +58,6 @@ class Controller:
                 best, best_gain = part, gain
         return _cut(draft, best.nodes)
 
-    def length(self, confidence: Sequence[float], others: int) -> int:
-        """How many tokens of a chain to verify."""
-        chain = Draft(tokens=(0,) * len(confidence), confidence=tuple(confidence))
-        return len(self.select(chain, others).tokens)
-
 
 class _Part(NamedTuple):
     """Draft tokens to verify, and E[tau] with them: 1 + the sum of their path survivals."""

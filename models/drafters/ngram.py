@@ -143,11 +143,14 @@ class NgramDrafter:
         if self._settings.shortest == 1:
             # Those of a longer match come again here; what follows them is known already.
             recent = self._behind_one.recent(tokens[-1], most)
-            yield from [Occurrence(position, 1) for position in recent]
+            for position in recent:
+                yield Occurrence(position, 1)
 
     def _match_length(self, position: int) -> int:
         tokens = self._tokens
         end, most = len(tokens), min(self._settings.longest, position)
+        if tokens[position - most : position] == tokens[end - most :]:
+            return most
         length = 2
         while length < most and tokens[position - length - 1] == tokens[end - length - 1]:
             length += 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from models.draft import Draft
 from models.drafters.acceptance import CopyConfidence, Support
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(NamedTuple):
     """What follows from `start` on is copied; the `matched` tokens before it end the text."""
 
     start: int
