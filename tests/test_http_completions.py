@@ -11,11 +11,14 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types import Completion
 
+from gateway.engine.requests import GenerationRequest, TokenLogprob
+from gateway.http.completions.choices import opened
+from gateway.http.completions.logprobs import Token, text_logprobs
 from gateway.http.completions.routes import require_room
 from gateway.http.completions.schema import TEXT_MAX_TOKENS, parse_text
 from gateway.settings import Settings
 from models.errors import UserError
-from tests.fake_engine import FRESH_SEED, MODEL, FakeEngine
+from tests.fake_engine import FRESH_SEED, MODEL, CharacterTokenizer, FakeEngine, FakeGeneration
 from tests.http_serving import Served, serving, until
 from tests.test_http_chat_completions import choice_chunks, post, stream
 
@@ -129,6 +132,40 @@ async def test_logprobs_are_four_arrays() -> None:
         "text_offset": [0, 1],
     }
     assert none["choices"][0]["logprobs"]["top_logprobs"] == [{"é": -0.125}, {"b": -0.25}]
+
+
+def test_halves_of_characters_and_tokens_of_one_text_have_a_name_each() -> None:
+    class Vocabulary(CharacterTokenizer):
+        def token_bytes(self, token_id: int) -> bytes:
+            return (b"\xe2\x80", b"\x80", b"a", b"a")[token_id]
+
+    scored = TokenLogprob(2, -3.0, ((0, -1.0), (3, -2.0)))
+    logprobs = text_logprobs(
+        [Token(0, 0, None), Token(1, 0, None), Token(2, 1, scored)], Vocabulary()
+    )
+    assert logprobs["tokens"] == ["bytes:\\xe2\\x80", "bytes:\\x80", "a"]
+    assert logprobs["top_logprobs"][2] == {"bytes:\\xe2\\x80": -1.0, "a": -2.0}
+    assert logprobs["token_logprobs"] == [None, None, -3.0]
+
+
+async def test_all_choices_are_told_to_end_before_any_is_waited_for() -> None:
+    log: list[str] = []
+
+    class Recorded(FakeGeneration):
+        def cancel(self) -> None:
+            log.append("cancel")
+
+        async def __aexit__(self, *error: Any) -> None:
+            log.append("left")
+            await super().__aexit__(*error)
+
+    class Engine(FakeEngine):
+        def open_choices(self, request: GenerationRequest, n: int) -> list[FakeGeneration]:
+            return [Recorded(self, request) for _ in range(n)]
+
+    async with opened(Engine(), [GenerationRequest((1,)), GenerationRequest((2,))], 2) as choices:
+        assert len(choices) == 4
+    assert log == ["cancel"] * 4 + ["left"] * 4
 
 
 async def test_an_echo_is_scored_and_counts_in_the_offsets() -> None:
