@@ -22,9 +22,10 @@ def keep_top_k(weights: Weights, top_k: int) -> None:
 
 def keep_top_p(weights: Weights, top_p: float) -> None:
     """Set all but the nucleus to 0: the tokens before which less than `top_p` of the mass lies."""
-    wanted = top_p * float(weights.sum(dtype=np.float64))
+    total = float(weights.sum(dtype=np.float64))
+    wanted = top_p * total
     # What is below this has less mass together than may be cut off, so the cut is above it.
-    negligible = (1 - top_p) / top_p * wanted / weights.size
+    negligible = (1 - top_p) * total / weights.size
     large = weights[weights >= negligible]
     if large.size <= _SORTED:
         passed, rest = 0, large
