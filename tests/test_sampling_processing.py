@@ -109,10 +109,10 @@ def test_a_draw_decided_by_bounds_is_the_draw_from_the_whole_row(cases: list[Cas
 
 
 def test_acceptance_decided_by_bounds_is_that_of_the_whole_row(cases: list[Case]) -> None:
-    for case in cases[:400]:
+    for case in cases[:150]:
         p = case.expected()
-        for token in range(0, case.row.vocab_size, 7):
-            for u in (0.01, 0.2, 0.7, 1.0):
+        for token in range(0, case.row.vocab_size, 17):
+            for u in (0.02, 0.3, 1.0):
                 if abs(p[token] - u * 0.5) < 1e-5:
                     continue
                 lazy = case.sampler().distribution(case.row, case.ahead)
