@@ -25,7 +25,8 @@ Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 class Checkpoint:
     """`tokenizer` is transformers' fast tokenizer; the model's weights are fp32.
 
-    `model` is None once the weights are no longer needed.
+    `vocab_size` is the number of logits: the ids the tokenizer knows, of which the checkpoint may
+    embed more. `model` is None once the weights are no longer needed.
     """
 
     source: Source
@@ -34,6 +35,7 @@ class Checkpoint:
     model: Any
     config: Any
     tokenizer: Any
+    vocab_size: int
     chat_template: str | None
     bos: tuple[int, str] | None
     eos_ids: tuple[int, ...]
@@ -99,11 +101,32 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         model=model.eval().requires_grad_(False),
         config=model.config,
         tokenizer=tokenizer,
+        vocab_size=_drop_padding(model, tokenizer),
         chat_template=_template(tokenizer.chat_template),
         bos=(tokenizer.bos_token_id, tokenizer.bos_token) if tokenizer.bos_token else None,
         eos_ids=eos_ids,
         eos_text=_eos_text(tokenizer, eos_ids),
     )
+
+
+def _drop_padding(model: Any, tokenizer: Any) -> int:
+    """Take from the LM head the rows of ids that no tokenizer's text has; return those that stay.
+
+    Padded to a round number of rows, a checkpoint would give a probability to ids that nothing can
+    print. Embeddings keep their rows, also where the head shares their weights.
+    """
+    known: int = 1 + max(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True).values())
+    head = model.get_output_embeddings()
+    rows, width = head.weight.shape
+    if known >= rows:
+        return int(rows)
+    smaller = torch.nn.Linear(width, known, bias=head.bias is not None, dtype=head.weight.dtype)
+    with torch.no_grad():
+        smaller.weight.copy_(head.weight[:known])
+        if head.bias is not None:
+            smaller.bias.copy_(head.bias[:known])
+    model.set_output_embeddings(smaller)
+    return known
 
 
 def _declared_type(source: Source) -> str:

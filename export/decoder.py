@@ -24,6 +24,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from export.architectures import Architecture
 from export.kernels import gelu_tanh, group_query_attention, rms_norm, silu
+from models.memory import PAD_TOKENS
 
 ATTENTION = "outpace_group_query"
 TOP_K = 64
@@ -195,8 +196,9 @@ class Trace:
             logits_to_keep=logits_index,
         )
         config = self._model.config
-        logits = output.logits.reshape(-1, config.vocab_size)
-        values, ids = torch.topk(logits, min(TOP_K, config.vocab_size))
+        vocab_size = int(self._model.get_output_embeddings().weight.shape[0])
+        logits = output.logits.reshape(-1, vocab_size)
+        values, ids = torch.topk(logits, min(TOP_K, vocab_size))
         # ReduceLogSumExp runs on one thread; a log-softmax runs on all of them.
         logsumexp = (logits[:, :1] - torch.log_softmax(logits, -1)[:, :1]).reshape(-1)
         assert self._hidden is not None
@@ -246,11 +248,19 @@ class Trace:
         return query, key
 
     def rotary_tables(self, module: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin of every position as GQA reads them: [context_length, rotary_dim / 2]."""
+        """cos and sin of every position as GQA reads them: [context + pad, rotary_dim / 2].
+
+        The pad, which nothing reads, repeats the last position: some scalings change with the
+        length of the text.
+        """
         positions = torch.arange(self._context_length)[None]
         cos, sin = module(torch.zeros(1), positions)
         half = cos.shape[-1] // 2
-        return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+        cos, sin = (
+            torch.cat([table[0, :, :half], table[0, -1:, :half].expand(PAD_TOKENS, -1)])
+            for table in (cos, sin)
+        )
+        return cos.contiguous(), sin.contiguous()
 
     def keep_hidden(self, _module: Any, _arguments: Any, output: Any) -> None:
         self._hidden = output.last_hidden_state

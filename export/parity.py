@@ -69,7 +69,7 @@ def check_parity(
         "tolerance": slack * reference.tolerance,
     }
     if not max(whole, chunked) <= slack * reference.tolerance:
-        raise _failed("the graph differs from torch", figures)
+        raise failed("the graph differs from torch", figures)
     return figures
 
 
@@ -113,10 +113,11 @@ def check_rows(
         worst = max(worst, float(np.abs(two - np.concatenate(late)).max()))
     figures = {"rows_max_abs": worst}
     if not worst <= slack * reference.tolerance:
-        raise _failed("a graph for several rows differs from the graph for one", figures)
+        raise failed("a graph for several rows differs from the graph for one", figures)
     return figures
 
 
-def _failed(what: str, figures: Mapping[str, float]) -> UserError:
+def failed(what: str, figures: Mapping[str, float]) -> UserError:
     listed = ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
-    return UserError(f"parity failed: {what} ({listed}).", code="parity_failed", param="--target")
+    shown = f" ({listed})" if listed else ""
+    return UserError(f"parity failed: {what}{shown}.", code="parity_failed", param="--target")

@@ -16,14 +16,14 @@ from export.architectures import max_context
 from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.decoder import TOP_K, head_dim, trace_decoder
 from export.half import to_half
-from export.parity import Reference, check_parity, check_rows, reference_logits
+from export.parity import Reference, check_parity, reference_logits
 from export.passes import canonicalise
 from export.progress import Progress
 from export.quantization import CalibrationContext, quantize
-from export.rows import derive_rows
-from export.runner import available_devices
 from export.sources import Source, weights_sha256
-from export.writer import check_space, externalise, save_graph, staged
+from export.stored import GraphFiles, check_graphs, write_graphs
+from export.tree_parity import check_trees
+from export.writer import check_space, externalise, staged
 from models.errors import UserError
 from models.package import FileEntry, Manifest, TargetSpec, file_entry, write_manifest
 
@@ -31,8 +31,6 @@ WEIGHTS = "target.weights"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
 DEFAULT_CONTEXT = 8192
-# Half precision keeps 11 bits where fp32 keeps 24; measured differences are a few hundredths.
-HALF_SLACK = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,10 @@ class ExportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What was measured on the way."""
+class Built:
+    """The graphs, and what was measured on the way."""
 
+    graphs: GraphFiles
     parity: Mapping[str, float]
     quality: Mapping[str, float]
     integer_form: str | None
@@ -71,12 +70,12 @@ def build_package(request: ExportRequest, progress: Progress, recipe: str) -> Ma
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             plain = _trace(checkpoint, context, Path(scratch), progress)
             checkpoint = checkpoint.without_model()
-            figures = _write_graphs(
+            built = _write_graphs(
                 request, checkpoint, plain, reference, staging, Path(scratch), progress
             )
         _write_texts(checkpoint, staging)
         with progress.step("hashing"):
-            manifest = _manifest(request, checkpoint, context, figures, staging, recipe)
+            manifest = _manifest(request, checkpoint, context, built, staging, recipe)
             write_manifest(staging, manifest)
     return manifest
 
@@ -111,14 +110,13 @@ def _write_graphs(
     staging: Path,
     scratch: Path,
     progress: Progress,
-) -> Figures:
+) -> Built:
     """Check the fp32 graph, quantise it, write the graphs for every row count, check those."""
+    context = context_length(request, checkpoint.config)
     exact = request.weight_type == "fp32" and request.device == "cpu"
-    place = staging if exact else scratch
     with progress.step("checking parity with torch"):
-        skeleton = externalise(plain, place / WEIGHTS)
-        save_graph(derive_rows(skeleton, 1), place / "target.r1.onnx")
-        parity = check_parity(place / "target.r1.onnx", reference)
+        skeleton = externalise(plain, (staging if exact else scratch) / WEIGHTS)
+        parity = _check_plain(skeleton, staging if exact else scratch, context, reference)
     progress.line("  parity: " + listed(parity))
     quality: Mapping[str, float] = {}
     integer_form = None
@@ -127,32 +125,24 @@ def _write_graphs(
         if request.device == "cuda":
             stored = to_half(stored)
         skeleton = externalise(stored, staging / WEIGHTS)
-    paths = {rows: staging / f"target.r{rows}.onnx" for rows in request.rows}
-    for rows, path in paths.items():
-        save_graph(derive_rows(skeleton, rows), path)
-    parity |= _check_stored(request, paths, reference, progress)
-    return Figures(parity, quality, integer_form)
-
-
-def _check_stored(
-    request: ExportRequest, paths: Mapping[int, Path], reference: Reference, progress: Progress
-) -> dict[str, float]:
-    """Check the stored graphs: fp16 against torch, those for several rows against the single one.
-
-    fp16 graphs run on the CPU too, slowly: that is where they are checked without a GPU.
-    """
-    device = request.device if request.device in available_devices() else "cpu"
-    slack = HALF_SLACK if request.device == "cuda" else 1.0
-    figures: dict[str, float] = {}
-    with progress.step(f"checking the stored graphs on {device}"):
-        if request.weight_type == "fp16":
-            half = check_parity(paths[1], reference, device=device, slack=slack)
-            figures |= {f"fp16_{name}": value for name, value in half.items() if name != "tokens"}
-        several = {rows: path for rows, path in paths.items() if rows > 1}
-        if several:
-            figures |= check_rows(paths[1], several, reference, device=device, slack=slack)
+    graphs = write_graphs(skeleton, staging, request.rows, context, request.device)
+    with progress.step("checking the stored graphs"):
+        figures = check_graphs(graphs, reference, request.weight_type, request.device)
     progress.line("  stored: " + listed(figures))
-    return figures
+    if not graphs.trees:
+        progress.line("  no graphs for trees: a sliding window is narrower than the context")
+    return Built(graphs, parity | figures, quality, integer_form)
+
+
+def _check_plain(
+    skeleton: onnx.ModelProto, place: Path, context: int, reference: Reference
+) -> dict[str, float]:
+    """The graph for one row against torch, and its trees against it, before any rounding."""
+    files = write_graphs(skeleton, place, (1,), context, "cpu")
+    parity = check_parity(files.chains[1], reference)
+    if files.trees:
+        check_trees(files.chains, files.trees, reference)
+    return parity
 
 
 def _quantised(
@@ -189,7 +179,7 @@ def _manifest(
     request: ExportRequest,
     checkpoint: Checkpoint,
     context: int,
-    figures: Figures,
+    built: Built,
     staging: Path,
     recipe: str,
 ) -> Manifest:
@@ -206,13 +196,15 @@ def _manifest(
         kv_heads=config.num_key_value_heads,
         head_dim=head_dim(config),
         hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
+        vocab_size=checkpoint.vocab_size,
         context_length=context,
         eos_ids=checkpoint.eos_ids,
-        top_k=min(TOP_K, config.vocab_size),
+        top_k=min(TOP_K, checkpoint.vocab_size),
         kv_type="fp16" if request.device == "cuda" else "fp32",
-        integer_form=figures.integer_form,
-        graphs={str(rows): f"target.r{rows}.onnx" for rows in request.rows},
+        integer_form=built.integer_form,
+        graphs={str(rows): path.name for rows, path in built.graphs.chains.items()},
+        tree_graphs={str(rows): path.name for rows, path in built.graphs.trees.items()},
+        compact_graph=None if built.graphs.compact is None else built.graphs.compact.name,
         weights=WEIGHTS,
     )
     files: dict[str, FileEntry] = {
@@ -226,8 +218,8 @@ def _manifest(
         tokenizer=TOKENIZER,
         chat_template=TEMPLATE if checkpoint.chat_template is not None else None,
         files=files,
-        parity=dict(figures.parity),
-        quality=dict(figures.quality),
+        parity=dict(built.parity),
+        quality=dict(built.quality),
         special_tokens={
             "bos_token": checkpoint.bos[1] if checkpoint.bos else "",
             "eos_token": checkpoint.eos_text,

@@ -8,6 +8,10 @@ Bitwise independence of rows on the CPU holds for widths S_r >= 2 with S_r % (2 
 onnxruntime's attention works in blocks of 2 * head_dim queries (where that fits the L2 cache), and
 a block of one query takes another kernel. Measured with onnxruntime 1.32: 129 tokens at head_dim
 64 differ by 1e-5 in the last token, 127, 128, 130 and the rest do not at all.
+
+A graph for trees takes an `attention_bias.r` [1, 1, S_r, total_r] per row more, in the K/V's type:
+0, or a large negative number where a token must not see another. The causal mask stays on. A zero
+bias changes no bit on the CPU.
 """
 
 from __future__ import annotations
@@ -17,16 +21,19 @@ from collections.abc import Iterable, Iterator
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
-_PER_ROW = {"seqlens_k.0": "seqlens_k", "total_length.0": "total_length"}
+from export.graph import attribute
+
+_PER_ROW = {f"{name}.0": name for name in ("seqlens_k", "total_length", "attention_bias")}
+_BIAS_INPUT = 10
 Dims = list[int | str]
 
 
-def derive_rows(single: onnx.ModelProto, rows: int) -> onnx.ModelProto:
+def derive_rows(single: onnx.ModelProto, rows: int, *, trees: bool = False) -> onnx.ModelProto:
     """The graph for `rows` rows. Initializers are taken over as they are, external or not."""
     graph = helper.make_graph(
-        list(_nodes(single.graph.node, rows)),
-        f"target.r{rows}",
-        list(_inputs(single, rows)),
+        list(_nodes(single.graph.node, rows, trees)),
+        f"target.{'tree.' if trees else ''}r{rows}",
+        [*_inputs(single, rows), *(_biases(single, rows) if trees else ())],
         list(_outputs(single, rows)),
         list(single.graph.initializer),
     )
@@ -35,12 +42,31 @@ def derive_rows(single: onnx.ModelProto, rows: int) -> onnx.ModelProto:
     return model
 
 
-def _nodes(nodes: Iterable[NodeProto], rows: int) -> Iterator[NodeProto]:
+def narrowest_window(single: onnx.ModelProto) -> int | None:
+    """Of the layers with a sliding window; None where all layers see everything.
+
+    A window counts tokens in the order of the K/V, in which siblings take places that no path has:
+    in longer contexts a tree would see less than its paths do, and cannot be run.
+    """
+    windows = [
+        int(attribute(node, "local_window_size", -1))
+        for node in single.graph.node
+        if node.op_type == "GroupQueryAttention"
+    ]
+    return min((window for window in windows if window > 0), default=None)
+
+
+def _nodes(nodes: Iterable[NodeProto], rows: int, trees: bool) -> Iterator[NodeProto]:
     for node in nodes:
-        if node.op_type == "GroupQueryAttention" and rows > 1:
-            yield from _attention_rows(node, rows)
-        else:
+        if node.op_type != "GroupQueryAttention":
             yield node
+            continue
+        attention = NodeProto()
+        attention.CopyFrom(node)
+        if trees:
+            attention.input.extend([""] * (_BIAS_INPUT - len(attention.input)))
+            attention.input.append("attention_bias.0")
+        yield from _attention_rows(attention, rows) if rows > 1 else (attention,)
 
 
 def _attention_rows(node: NodeProto, rows: int) -> Iterator[NodeProto]:
@@ -100,6 +126,14 @@ def _inputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
         yield _value(f"seqlens_k.{row}", int32, [1])
         yield _value(f"total_length.{row}", int32, [])
     yield from _buffers(single.graph.input, "past", rows)
+
+
+def _biases(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
+    past = next(value for value in single.graph.input if value.name.startswith("past."))
+    for row in range(rows):
+        tokens = "tokens" if rows == 1 else f"tokens.{row}"
+        shape: Dims = [1, 1, tokens, f"total.{row}"]
+        yield _value(f"attention_bias.{row}", past.type.tensor_type.elem_type, shape)
 
 
 def _outputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:

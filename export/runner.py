@@ -11,6 +11,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from models.trees import attention_bias, depths
+
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
@@ -22,10 +24,14 @@ def available_devices() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """Tokens of one row, behind `past` tokens that its buffers already hold."""
+    """Tokens of one row, behind `past` tokens that its buffers already hold.
+
+    With `parents` they are a tree, which only graphs for trees can run.
+    """
 
     tokens: Sequence[int]
     past: int = 0
+    parents: Sequence[int] | None = None
 
 
 class GraphRunner:
@@ -58,6 +64,7 @@ class GraphRunner:
             self._binding.bind_ortvalue_input(value.name, buffer)
             self._binding.bind_ortvalue_output(value.name.replace("past.", "present."), buffer)
         self._inputs = {value.name for value in self._session.get_inputs()}
+        self._kv_type = "fp16" if pasts[0].type == "tensor(float16)" else "fp32"
 
     def run(
         self, steps: Sequence[RowStep], wanted: Sequence[int] | None = None
@@ -79,7 +86,8 @@ class GraphRunner:
         begin = 0
         for row, step in enumerate(steps):
             count = len(step.tokens)
-            positions = np.arange(step.past, step.past + count, dtype=np.int64)[None]
+            own = np.arange(count) if step.parents is None else depths(step.parents)
+            positions = step.past + own[None]
             total = step.past + count
             if self.rows > 1:
                 self._feed(f"row_index.{row}", np.arange(begin, begin + count, dtype=np.int64))
@@ -88,6 +96,10 @@ class GraphRunner:
                 self._feed("position_ids", positions)
             self._feed(f"seqlens_k.{row}", np.array([total - 1], np.int32))
             self._feed(f"total_length.{row}", np.array(total, np.int32))
+            bias = f"attention_bias.{row}"
+            if bias in self._inputs:
+                self._feed(bias, attention_bias(step.parents, count, total, self._kv_type))
+            assert step.parents is None or bias in self._inputs, "a graph for trees"
             begin += count
         if self.rows > 1:
             self._feed("unpack_index", np.arange(begin, dtype=np.int64))

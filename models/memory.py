@@ -78,6 +78,25 @@ def require_memory(need: MemoryNeed) -> None:
         )
 
 
+def tree_bytes(package: Package) -> int:
+    """What the graphs for trees take beside those loaded at the start: their prepacked weights."""
+    target = package.manifest.target
+    return len(target.tree_graphs) * package.manifest.files[target.weights].bytes
+
+
+def require_tree_memory(package: Package) -> None:
+    """Raise `UserError` (`out_of_memory`) when the graphs for trees do not fit any more."""
+    available, needed = available_bytes(), tree_bytes(package)
+    if available is not None and needed > available:
+        raise UserError(
+            f"drafts that branch need graphs of {format_bytes(needed)} and only"
+            f" {format_bytes(available)} of memory is available. Ask for one branch, or export the"
+            " package for fewer rows (--rows).",
+            code="out_of_memory",
+            param="branches",
+        )
+
+
 def format_bytes(count: int) -> str:
     if count >= 1 << 30:
         return f"{count / (1 << 30):.1f} GiB"

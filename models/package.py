@@ -19,7 +19,7 @@ from typing import Any
 
 from models.errors import UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "package.json"
 WEIGHT_TYPES = ("w8a8", "int8", "int4", "fp16", "fp32")
 
@@ -36,8 +36,10 @@ class FileEntry:
 class TargetSpec:
     """The target: where it came from, its shape, its graphs.
 
-    `graphs` maps a row count R to its graph file; all graphs read their weights from `weights`.
-    `rotary_length` is the number of positions the rotary tables hold (>= context_length).
+    `graphs` maps a row count R to its graph file, `tree_graphs` to the one for drafts that branch
+    (none where a layer's sliding window is narrower than the context); all of them read their
+    weights from `weights`. `compact_graph` moves the K/V of an accepted path where the K/V is on a
+    device. `vocab_size` is the number of logits: ids that only pad the checkpoint have none.
     `integer_form` says how int8 products are made: `u8s8` needs VNNI, `u8u8` does not, None
     where weights are not w8a8.
     """
@@ -60,12 +62,14 @@ class TargetSpec:
     kv_type: str
     integer_form: str | None
     graphs: Mapping[str, str]
+    tree_graphs: Mapping[str, str]
+    compact_graph: str | None
     weights: str
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """A learned drafter of the package (none in schema 1 packages without heads)."""
+    """A learned drafter of the package (none in packages without heads)."""
 
     kind: str
     checkpoint: str
@@ -186,12 +190,14 @@ def _check_file(root: Path, name: str, entry: FileEntry) -> None:
 
 def _check_names(manifest: Manifest) -> None:
     target = manifest.target
-    named = [*target.graphs.values(), target.weights, manifest.tokenizer]
-    if manifest.chat_template is not None:
-        named.append(manifest.chat_template)
+    optional = (manifest.chat_template, target.compact_graph)
+    named = [*target.graphs.values(), *target.tree_graphs.values()]
+    named += [target.weights, manifest.tokenizer, *filter(None, optional)]
     for name in named:
         if name not in manifest.files:
             raise _invalid(MANIFEST, f"uses {name!r} without listing it under files")
+    if target.tree_graphs and target.tree_graphs.keys() != target.graphs.keys():
+        raise _invalid(MANIFEST, "has graphs for trees for other row counts than for chains")
 
 
 def _invalid(name: str, problem: str) -> UserError:

@@ -21,6 +21,9 @@ PROBE_TOKENS = 160
 CHUNKINGS = ((1, 2, 3, 1, 7, 16, 1, 2, 5), (64,), (129, 31))
 """Chunk widths, taken in turn: what rounds and prefill chunks do, and where kernels change."""
 
+BESIDE_TREES = (1, 2, 33, 1, 8, 3)
+"""Chunk widths of the chain that rides along with trees."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
@@ -53,6 +56,40 @@ def probe(target: Target, slots: Sequence[Slot], vocab_size: int) -> ProbeResult
     for slot in slots:
         slot.truncate(0)
     return ProbeResult(exact=not differences, tokens=length, differences=tuple(differences))
+
+
+def probe_trees(target: Target, vocab_size: int) -> ProbeResult:
+    """Run chains beside trees and alone, once the target has loaded its trees; compare bits.
+
+    Trees themselves are exact up to rounding only; requests that ride along must not notice.
+    Makes the slots it needs.
+    """
+    length = sum(BESIDE_TREES)
+    ids = np.random.default_rng(1).integers(0, vocab_size, length).tolist()
+    chain, beside, *others = target.make_slots(max(target.most_rows, 2), length)
+    whole = _run_chunks(target, chain, ids, [length])
+    kv = _host_kv(chain, length)
+    differences = []
+    for rows in range(2, target.most_rows + 1):
+        trees = [*others[: rows - 2], chain]
+        found = _run_beside(target, beside, trees, ids)
+        if not (_same(whole, found) and _same_arrays(kv, _host_kv(beside, length))):
+            differences.append(f"a chain beside {rows - 1} trees")
+    return ProbeResult(exact=not differences, tokens=length, differences=tuple(differences))
+
+
+def _run_beside(target: Target, slot: Slot, trees: Sequence[Slot], ids: list[int]) -> RowResult:
+    """The results of `ids` as a chain in chunks while every one of `trees` verifies a tree."""
+    for tree in trees:
+        _run_chunks(target, tree, ids[:2], [2])
+    slot.truncate(0)
+    parts = []
+    for width in BESIDE_TREES:
+        chunk = tuple(ids[slot.length : slot.length + width])
+        rows = [Row(tree, tuple(ids[2:7]), 1, parents=(-1, 0, 0, 1, 2)) for tree in trees]
+        parts.append(target.run([Row(slot, chunk, logits=width), *rows])[0])
+        slot.commit(chunk)
+    return _join(parts)
 
 
 def _run_chunks(target: Target, slot: Slot, ids: list[int], widths: Sequence[int]) -> RowResult:

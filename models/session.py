@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,13 @@ class Binding:
         self._binding.bind_ortvalue_input(source, value)
         self._binding.bind_ortvalue_output(result, value)
         self._note(result)
+
+    def bind_slot(self, buffers: Sequence[tuple[Any, Any]], row: int) -> None:
+        """Bind a slot's K/V buffers, a key and a value per layer, in place as those of `row`."""
+        for layer, pair in enumerate(buffers):
+            for kind, value in zip(("key", "value"), pair, strict=True):
+                name = f"{layer}.{row}.{kind}"
+                self.bind_in_place(f"past.{name}", f"present.{name}", value)
 
     def feed(self, name: str, values: NDArray[Any]) -> None:
         """Give input `name` these values, copied into the bound array of their shape."""

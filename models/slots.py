@@ -24,7 +24,8 @@ class Slot:
 
     `length` tokens are committed: their K/V is in the buffers and their ids in `tokens`. A run
     writes behind them; what is not committed afterwards is overwritten by the next run, so that
-    rolling back costs nothing.
+    rolling back costs nothing. The first `exact_length` have the K/V that any chain gives them; a
+    tree's differs in the last bits, and so does that of whatever follows.
     """
 
     def __init__(self, index: int, context: int, buffers: Sequence[tuple[Any, Any]]) -> None:
@@ -32,6 +33,7 @@ class Slot:
         self.context = context
         self.buffers = tuple(buffers)
         self.length = 0
+        self.exact_length = 0
         self._ids = np.zeros(context, dtype=np.int64)
 
     @property
@@ -44,21 +46,27 @@ class Slot:
         """Tokens that still fit."""
         return self.context - self.length
 
-    def commit(self, tokens: Sequence[int]) -> None:
-        """Count `tokens`, whose K/V the last run wrote behind the committed ones, as committed."""
+    def commit(self, tokens: Sequence[int], *, exact: bool = True) -> None:
+        """Count `tokens`, whose K/V the last run wrote behind the committed ones, as committed.
+
+        `exact` is false where that run took them as a tree.
+        """
         end = self.length + len(tokens)
         assert end <= self.context, "committed past the end of the slot"
         self._ids[self.length : end] = tokens
+        if exact and self.exact_length == self.length:
+            self.exact_length = end
         self.length = end
 
     def truncate(self, length: int) -> None:
         """Forget all tokens from `length` on."""
         assert 0 <= length <= self.length, "a slot can only be shortened"
         self.length = length
+        self.exact_length = min(self.exact_length, length)
 
     def common_prefix(self, tokens: NDArray[np.int64]) -> int:
-        """How many leading tokens the slot shares with `tokens`."""
-        shorter = min(self.length, len(tokens))
+        """How many leading tokens the slot shares with `tokens`, as far as their K/V is exact."""
+        shorter = min(self.exact_length, len(tokens))
         different = np.flatnonzero(self._ids[:shorter] != tokens[:shorter])
         return int(different[0]) if len(different) else shorter
 

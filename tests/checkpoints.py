@@ -14,7 +14,7 @@ CHAT_TEMPLATE = (
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _MERGES = (
     "t h,th e,i n,e r,a n,o n,r e,Ġ t,Ġt he,Ġ a,Ġ i,s t,e n,o r,in g,Ġ s,Ġ w,o u,Ġ o,e d,"
-    "Ġi n,i s,a t,l l,Ġ c,Ġa n,Ġan d,i t,l e,Ġ f,Ġ b,Ġo f,h e,a r,e s,Ġ p,o m,Ġ m,Ġ d,r o"
+    "Ġi n,i s,a t,l l,Ġ c,Ġa n,Ġan d,i t,l e,Ġ f,Ġ b,Ġo f,h e,a r,e s,Ġ p,o m,Ġ m,Ġ d,r o,q u"
 )
 _SHAPE = {
     "vocab_size": VOCABULARY,
@@ -104,7 +104,7 @@ def make_tokenizer() -> Any:
     merges = [tuple(pair.split(" ")) for pair in _MERGES.split(",")]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = [*_SPECIAL, *letters, *("".join(pair) for pair in merges)]
-    assert len(tokens) <= VOCABULARY
+    assert len(tokens) == VOCABULARY, "no ids that only pad"
     vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

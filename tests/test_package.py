@@ -25,11 +25,15 @@ from models.package import (
 CONTENTS = {
     "target.r1.onnx": b"graph for one row",
     "target.r2.onnx": b"graph for two rows",
+    "target.tree.r1.onnx": b"graph for trees",
+    "target.tree.r2.onnx": b"graph for two trees",
+    "target.compact.onnx": b"graph that moves",
     "target.weights": bytes(range(256)),
     "tokenizer.json": b'{"version": "1.0"}',
     "chat_template.jinja": "{{ messages }} é".encode(),
 }
 GRAPHS = {"1": "target.r1.onnx", "2": "target.r2.onnx"}
+TREE_GRAPHS = {"1": "target.tree.r1.onnx", "2": "target.tree.r2.onnx"}
 
 TARGET = TargetSpec(
     checkpoint="somebody/some-model",
@@ -50,6 +54,8 @@ TARGET = TargetSpec(
     kv_type="fp32",
     integer_form="u8u8",
     graphs=GRAPHS,
+    tree_graphs=TREE_GRAPHS,
+    compact_graph="target.compact.onnx",
     weights="target.weights",
 )
 

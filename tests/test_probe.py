@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from models.package import Package, load_package
-from models.probe import CHUNKINGS, probe
+from models.probe import BESIDE_TREES, CHUNKINGS, probe, probe_trees
 from models.providers import select_provider
 from models.target import Row, RowResult, Target
 
@@ -111,3 +111,31 @@ def test_a_difference_in_the_kv_alone_is_found(target: DisturbedTarget, package:
 
     target.disturb = disturb
     assert len(probed(target, package)) == len(CHUNKINGS)
+
+
+@pytest.fixture
+def trees(target: DisturbedTarget) -> DisturbedTarget:
+    target.load_trees()
+    return target
+
+
+def test_chains_beside_trees_keep_their_bits(trees: Target, package: Package) -> None:
+    result = probe_trees(trees, package.manifest.target.vocab_size)
+    assert (result.exact, result.differences) == (True, ())
+    assert result.tokens == sum(BESIDE_TREES)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+@pytest.mark.parametrize("part", ["top_values", "logsumexp", "kv"])
+def test_a_difference_beside_trees_is_named(
+    trees: DisturbedTarget, package: Package, rows: int, part: str
+) -> None:
+    def disturb(packed: Sequence[Row], results: list[RowResult]) -> None:
+        if len(packed) == rows and any(row.parents for row in packed):
+            slot = packed[0].slot
+            values = slot.buffers[1][1].numpy()[:, :, :1] if part == "kv" else None
+            nudge(getattr(results[0], part) if values is None else values)
+
+    trees.disturb = disturb
+    result = probe_trees(trees, package.manifest.target.vocab_size)
+    assert (result.exact, result.differences) == (False, (f"a chain beside {rows - 1} trees",))

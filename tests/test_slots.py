@@ -49,6 +49,34 @@ def test_committing_and_truncating_move_the_length() -> None:
     assert (slot.length, slot.room) == (3, CONTEXT - 3)
 
 
+def test_a_tree_ends_what_is_exact() -> None:
+    """What follows a tree's tokens attends to them, so it is not exact either."""
+    (slot,) = bare_slots(1)
+    slot.commit((5, 6, 7))
+    slot.commit((8, 9), exact=False)
+    slot.commit((10,))
+    assert (slot.length, slot.exact_length) == (6, 3)
+    slot.truncate(5)
+    assert slot.exact_length == 3
+    slot.truncate(2)
+    slot.commit((7,))
+    assert (slot.length, slot.exact_length) == (3, 3)
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_only_exact_tokens_are_shared(can_copy: bool) -> None:
+    """A promise of bit-exact answers cannot be built on a tree's K/V."""
+    pool = SlotPool(bare_slots(1), can_copy=can_copy)
+    lease = pool.acquire(numbers(0, 31))
+    assert lease is not None
+    lease.slot.commit(numbers(0, 20))
+    lease.slot.commit(numbers(20, 10), exact=False)
+    pool.release(lease.slot)
+    again = pool.acquire(numbers(0, 40))
+    assert again is not None
+    assert (again.shared, again.slot.length) == (20, 20)
+
+
 def test_nothing_is_committed_past_the_end() -> None:
     (slot,) = bare_slots(1)
     slot.commit([1] * CONTEXT)
