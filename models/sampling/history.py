@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,12 +54,14 @@ class History:
         self.bias: dict[int, float] = {}
         for token, bias in sampling.logit_bias:
             self.bias[token] = self.bias.get(token, 0.0) + bias
+        self.touched = {*self.prompt, *self.bias}
 
     def commit(self, tokens: Sequence[int]) -> None:
         """`tokens` are part of the answer now."""
         self.length += len(tokens)
         if self.sampling.penalised:
             self.counts.update(tokens)
+            self.touched.update(tokens)
 
     def patch(self, ahead: Sequence[int]) -> Patch | None:
         """The changes for the row behind the answer so far and the draft tokens `ahead`."""
@@ -80,14 +82,14 @@ class Patch:
 
     def among(self, ids: Sequence[int]) -> tuple[NDArray[np.intp], Changes]:
         """Where in `ids` tokens are whose logit changes, and how."""
-        touched = self._touches
-        places = [place for place, token in enumerate(ids) if touched(token)]
+        touched = self._touched()
+        places = [place for place, token in enumerate(ids) if token in touched]
         changes = self._changes([ids[place] for place in places])
         return np.array(places, dtype=np.intp), changes
 
     def all(self) -> Changes:
         """Every token whose logit changes."""
-        return self._changes([token for token in self._known() if self._touches(token)])
+        return self._changes(sorted(self._touched()))
 
     def rising(self, listed: Collection[int]) -> Changes | None:
         """Tokens not `listed` whose logit may have grown."""
@@ -100,25 +102,18 @@ class Patch:
         rising.difference_update(listed)
         return self._changes(sorted(rising)) if rising else None
 
-    def _touches(self, token: int) -> bool:
-        history = self.history
-        return (
-            token in history.counts
-            or token in history.prompt
-            or token in self.ahead
-            or token in history.bias
-            or (self.forbidding and token in history.endings)
-        )
-
-    def _known(self) -> Iterable[int]:
-        history = self.history
-        known = {*history.counts, *history.prompt, *self.ahead, *history.bias}
-        return known | history.endings if self.forbidding else known
+    def _touched(self) -> Set[int]:
+        history, ahead = self.history, self.ahead
+        touched = history.touched
+        if not touched.issuperset(ahead):
+            touched = touched.union(ahead)
+        return touched | history.endings if self.forbidding else touched
 
     def _changes(self, ids: Sequence[int]) -> Changes:
         history, ahead = self.history, self.ahead
-        prompt, answer, bias = history.prompt, history.counts, history.bias
-        counts = [answer[token] + ahead[token] for token in ids]
+        prompt, bias = history.prompt, history.bias
+        answer, drafted = history.counts.get, ahead.get
+        counts = [answer(token, 0) + drafted(token, 0) for token in ids]
         seen = [count > 0 or token in prompt for token, count in zip(ids, counts, strict=True)]
         added = [bias.get(token, 0.0) for token in ids]
         if self.forbidding:

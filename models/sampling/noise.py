@@ -8,6 +8,7 @@ Flood, OOPSLA 2014) over a counter; the counter is the token, the key everything
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 import numpy as np
@@ -20,6 +21,9 @@ _UNIT = 2.0**-53
 _ONE, _STEP = np.uint64(1), np.uint64(_GOLDEN)
 _FACTORS = np.uint64(_FIRST), np.uint64(_SECOND)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+_FEW = 12
+"""Up to this many numbers are made one by one: sooner than arrays are set up."""
 
 TAIL = -1
 """Stands for all tokens outside those that are listed, where a token is asked for."""
@@ -61,8 +65,7 @@ def uniforms(
 
 def uniform(seed: int, position: int, purpose: Purpose, token: int) -> float:
     """`uniforms` for one token."""
-    counter = (_key(seed, position, purpose) + (token + 1) * _GOLDEN) & _MASK
-    return ((_mix(counter) >> 11) + 1) * _UNIT
+    return _unit(_key(seed, position, purpose), token)
 
 
 def exponentials(
@@ -73,6 +76,9 @@ def exponentials(
     `argmin(exponentials / weights)` is the Gumbel-max draw of the weights: with E = -log(u) the
     Gumbel variate is G = -log(E), and argmax(log w + G) = argmin(E / w).
     """
+    if tokens.size <= _FEW:
+        key = _key(seed, position, purpose)
+        return np.array([-math.log(_unit(key, token)) for token in tokens.tolist()])
     return -np.log(uniforms(seed, position, purpose, tokens))
 
 
@@ -85,6 +91,10 @@ def choice_seed(seed: int, choice: int) -> int:
 
 def _key(seed: int, position: int, purpose: Purpose) -> int:
     return _mix(_mix(_mix(seed & _MASK) ^ position) + purpose * _GOLDEN & _MASK)
+
+
+def _unit(key: int, token: int) -> float:
+    return ((_mix(key + (token + 1) * _GOLDEN & _MASK) >> 11) + 1) * _UNIT
 
 
 def _mix(bits: int) -> int:
