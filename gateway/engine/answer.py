@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from gateway.engine.controller import Controller
@@ -182,7 +181,7 @@ class Answer:
             self._compacted.result()
         outcome = self._accept(verified.result, draft)
         self._record.mark_round(
-            len(draft.tokens), outcome.accepted, verified.run_ms, tree=draft.parents is not None
+            len(draft.tokens), outcome.accepted, verified.run_ms, tree=row.parents is not None
         )
         self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
         self._keep(slot, token, draft, outcome)
@@ -222,7 +221,7 @@ class Answer:
         draft = drafter.propose(budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
         draft = self._controller.select(draft, self._resources.other_streams())
-        draft = as_chain(self._rule.trim(draft))
+        draft = self._rule.trim(draft)
         self._record.draft_ms += (time.perf_counter() - started) * 1e3
         return draft
 
@@ -258,17 +257,9 @@ class Answer:
             self._emit(delta)
 
 
-def as_chain(draft: Draft) -> Draft:
-    """A tree of one path is a chain: it needs no graph for trees, and loses no exactness."""
-    if draft.parents == tuple(range(-1, len(draft.tokens) - 1)):
-        return replace(draft, parents=None)
-    return draft
-
-
 def make_row(slot: Slot, token: int, draft: Draft) -> Row:
     """The last committed token comes first, and the draft tokens one place later than in it."""
-    tokens = (token, *draft.tokens)
-    if draft.parents is None:
-        return Row(slot, tokens, logits=len(tokens))
-    parents = (-1, *(parent + 1 for parent in draft.parents))
-    return Row(slot, tokens, len(tokens), parents)  # type: ignore[call-arg]
+    tokens, parents = (token, *draft.tokens), draft.parents
+    if parents is not None:
+        parents = (-1, *(parent + 1 for parent in parents))
+    return Row(slot, tokens, logits=len(tokens), parents=parents)

@@ -70,7 +70,7 @@ class Engine:
         self.context_length = slot_context(package, options)
         self._target = target
         self._pool = pool
-        self._queue = SlotQueue(pool, self.service, getattr(target, "compact", None), options.queue)
+        self._queue = SlotQueue(pool, self.service, target.compact, options.queue)
         self._loading_trees = asyncio.Lock()
         self._orders = 0
         self._streams = 0
@@ -150,7 +150,7 @@ class Engine:
     async def load_trees(self) -> None:
         """Have the graphs for trees loaded; requests for chains go on meanwhile."""
         async with self._loading_trees:
-            await asyncio.to_thread(getattr(self._target, "load_trees"))
+            await asyncio.to_thread(self._target.load_trees)
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]:
         return self._queue.compact(slot, start, path)
@@ -182,7 +182,7 @@ class Engine:
             request,
             vocab_size=self.package.manifest.target.vocab_size,
             context=self.context_length,
-            has_trees=getattr(self._target, "has_trees", False),
+            has_trees=self._target.has_trees,
         )
         self._queue.require_room(n)
 

@@ -148,7 +148,7 @@ class TargetService:
 
     def _answer(self, batch: list[_Waiting], results: list[RowResult], run_ms: float) -> None:
         tokens = sum(len(item.row.tokens) for item in batch)
-        tree = any(getattr(item.row, "parents", None) is not None for item in batch)
+        tree = any(item.row.parents is not None for item in batch)
         for item, result in zip(batch, results, strict=True):
             if not item.future.done():
                 item.future.set_result(Verified(result, run_ms, tokens, len(batch), tree))
