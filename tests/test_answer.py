@@ -170,6 +170,69 @@ async def test_an_answer_that_begins_with_end_of_sequence_is_empty(
     assert said.finished.timings.ttft_ms is None
 
 
+STOP_TEXT = "one two, three four; five six. Zoë 😀 ends here"
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 8])
+@pytest.mark.parametrize(
+    ("stops", "kept", "stop"),
+    [
+        ((", thr",), "one two", ", thr"),
+        (("zzz", "ve s", "four; "), "one two, three ", "four; "),
+        (("ë 😀",), "one two, three four; five six. Zo", "ë 😀"),
+        (("😀",), "one two, three four; five six. Zoë ", "😀"),
+        (("one",), "", "one"),
+        (("here", "ends"), "one two, three four; five six. Zoë 😀 ", "ends"),
+    ],
+)
+async def test_a_stop_trims_text_ids_and_log_probabilities_together(
+    package: Package, length: int, stops: tuple[str, ...], kept: str, stop: str
+) -> None:
+    """vllm#47616; koboldcpp#1276, openvino.genai#1951: nothing behind it is ever given."""
+    said = await spell(
+        package,
+        STOP_TEXT,
+        stop=stops,
+        top_logprobs=1,
+        speculation=Speculation(policy="fixed", length=length),
+    )
+    tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
+    script = tokenizer.encode(STOP_TEXT)
+    assert said.text == kept
+    assert said.ids == script[: len(said.ids)]
+    assert tokenizer.decode(said.ids).startswith(kept)
+    assert len(tokenizer.decode(said.ids[:-1])) < max(len(kept), 1)
+    assert [entry.id for entry in said.logprobs] == said.ids
+    assert len(said.sources) == len(said.ids)
+    finished = said.finished
+    assert (finished.reason, finished.stop) == ("stop", stop)
+    assert finished.usage.completion_tokens == len(said.ids)
+
+
+async def test_a_stop_id_inside_an_accepted_block(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    """Also with end-of-sequence ignored; it is told which it was."""
+    at = fresh_token(answer, 3, 8)
+    async with running(tiny_package) as engine:
+        engine.drafter_of = lambda: scripted(package, answer)
+        said = await ask(engine, PROMPT, stop_ids=(answer[at], 299), speculation=EIGHT)
+    assert (said.ids, said.finished.reason, said.finished.stop) == (
+        answer[:at],
+        "stop",
+        answer[at],
+    )
+
+
+async def test_an_end_of_sequence_is_no_stop_that_was_asked_for(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset({answer[5]})
+        said = await ask(engine, PROMPT, ignore_eos=False)
+    assert (said.finished.reason, said.finished.stop) == ("stop", None)
+
+
 async def test_end_of_sequence_can_be_ignored(tiny_package: Path, answer: list[int]) -> None:
     async with running(tiny_package) as engine:
         engine.eos_ids = frozenset(answer)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gateway.engine.generation import Generation, merge
-from gateway.engine.requests import Delta, Finished, GenerationRequest
+from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
 from models.package import Package, load_package
 from models.slots import Slot
-from models.tokenizer import Tokenizer
+from models.tokenizer import StreamDecoder, Tokenizer
 from tests.engine_support import (
     OFF,
     Reference,
@@ -50,12 +50,13 @@ def opened(engine: TestEngine, prompt: Sequence[int] = PROMPT, most: int = 100) 
 
 
 def test_merged_deltas_add_up() -> None:
-    first = Delta("a", (1,), ("target",), 1)
-    second = Delta("bc", (2, 3), ("ngram", "target"), 2)
+    one, two, three = (TokenLogprob(token, -token) for token in (1, 2, 3))
+    first = Delta("a", (1,), ("target",), 1, (one,))
+    second = Delta("bc", (2, 3), ("ngram", "target"), 2, (two, three))
     empty = Delta("d", (), (), 5)
     assert merge([first]) is first
     assert merge([first, second, empty]) == Delta(
-        "abcd", (1, 2, 3), ("target", "ngram", "target"), 5
+        "abcd", (1, 2, 3), ("target", "ngram", "target"), 5, (one, two, three)
     )
 
 
@@ -170,6 +171,25 @@ async def test_cancel_ends_the_iterator_with_what_was_said(
     assert rest.finished.reason == "cancelled"
     assert rest.finished.usage.completion_tokens == len(said)
     assert rest.finished.usage.prompt_tokens == len(PROMPT)
+
+
+async def test_cancel_gives_what_was_held_back(tiny_package: Path, answer: list[int]) -> None:
+    """Half a stop string is no stop; what is counted was given."""
+    async with running(tiny_package, slots=1) as engine:
+        text = StreamDecoder(engine.tokenizer).push(answer)
+        request = GenerationRequest(
+            PROMPT, max_tokens=100, ignore_eos=True, speculation=OFF, stop=(f"{text}...",)
+        )
+        async with engine.open(request) as generation:
+            await until(lambda: len(engine.target.runs) > 30)
+            generation.cancel()
+            said = await read(generation)
+    assert len(said.ids) >= 29
+    assert said.ids == answer[: len(said.ids)]
+    assert said.text == StreamDecoder(engine.tokenizer).push(said.ids)
+    assert len(said.deltas) == 1, "nothing was given before"
+    assert said.finished.usage.completion_tokens == len(said.ids)
+    assert (said.finished.reason, said.finished.stop) == ("cancelled", None)
 
 
 async def test_cancel_after_the_end_changes_nothing(tiny_package: Path, answer: list[int]) -> None:

@@ -26,6 +26,7 @@ class Generation:
     ) -> None:
         self.request = request
         self._resources = resources
+        self._answer = Answer(request, resources, self._emit)
         self._prompt = prompt
         self._first = index == 0
         self._events: deque[Event] = deque()
@@ -96,20 +97,19 @@ class Generation:
                 self._prompt.settle()
 
     async def _generate(self) -> None:
-        answer = Answer(self.request, self._resources, self._emit)
         try:
-            scored = await self._until_it_may_begin(answer)
-            await answer.generate(scored, self._prompt.settle if self._first else None)
+            scored = await self._until_it_may_begin()
+            await self._answer.generate(scored, self._prompt.settle if self._first else None)
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
-            answer.cancel()
+            self._answer.cancel()
 
-    async def _until_it_may_begin(self, answer: Answer) -> PromptScored | None:
+    async def _until_it_may_begin(self) -> PromptScored | None:
         try:
             if self._cancelled:
                 raise asyncio.CancelledError
-            await answer.prepare()
+            await self._answer.prepare()
             return None if self._first else await self._prompt.wait()
         finally:
             self._resources.entering(-1)

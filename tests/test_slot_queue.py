@@ -1,0 +1,156 @@
+"""Slots in order of arrival, room counted before anything starts, moves before whoever relies on
+them. (Order, cancellation and failures of requests are tests of the engine and of generations.)"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from gateway.engine.service import TargetService
+from gateway.engine.slot_queue import SlotQueue
+from models.errors import UserError
+from models.slots import Slot, SlotPool
+from tests.engine_support import until
+
+PROMPT = tuple(range(40))
+
+
+class Moves:
+    """Stands for the target: notes moves; they wait while `gate` is closed, and can fail."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+        self.made: list[tuple[int, int, tuple[int, ...]]] = []
+
+    def __call__(self, slot: Slot, start: int, path: Sequence[int]) -> None:
+        assert self.gate.wait(10), "a test forgot to open the gate"
+        if self.failure is not None:
+            raise self.failure
+        self.made.append((slot.index, start, tuple(path)))
+
+
+@pytest.fixture
+def moves() -> Moves:
+    return Moves()
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[TargetService]:
+    running = TargetService(lambda rows: [], most_rows=1)
+    yield running
+    await running.close()
+
+
+def make_queue(service: TargetService, moves: Moves, slots: int = 1, limit: int = 2) -> SlotQueue:
+    pool = SlotPool([Slot(index, 100, ()) for index in range(slots)], can_copy=True)
+    return SlotQueue(pool, service, moves, limit)
+
+
+class TestRoom:
+    @pytest.mark.parametrize(
+        ("entering", "count", "refused"),
+        [
+            (0, 4, None),
+            (0, 5, "0 requests are running and 0 are waiting; the queue is full. 5 more do not"),
+            (2, 2, None),
+            (2, 3, "2 requests are running and 0 are waiting; the queue is full. 3 more do not"),
+            (3, 1, None),
+            (3, 2, "2 requests are running and 1 are waiting"),
+            (4, 1, "2 requests are running and 2 are waiting; the queue is full. Try again"),
+        ],
+    )
+    async def test_who_is_entering_counts(
+        self, service: TargetService, moves: Moves, entering: int, count: int, refused: str | None
+    ) -> None:
+        queue = make_queue(service, moves, slots=2, limit=2)
+        queue.entering(entering)
+        if refused is None:
+            queue.require_room(count)
+            return
+        with pytest.raises(UserError) as error:
+            queue.require_room(count)
+        assert error.value.code == "queue_full"
+        assert error.value.message.startswith(refused)
+
+    async def test_who_waits_counts(self, service: TargetService, moves: Moves) -> None:
+        queue = make_queue(service, moves, limit=1)
+        lease = await queue.acquire(PROMPT, True)
+        queue.require_room(1)
+        waiting = asyncio.ensure_future(queue.acquire(PROMPT, True))
+        await asyncio.sleep(0)
+        assert queue.waiting == 1
+        with pytest.raises(UserError, match="1 requests are running and 1 are waiting"):
+            queue.require_room(1)
+        queue.release(lease.slot)
+        assert (await waiting).slot is lease.slot
+        queue.require_room(1)
+
+
+class TestMoves:
+    async def test_a_lease_waits_for_the_move_of_its_slot(
+        self, service: TargetService, moves: Moves
+    ) -> None:
+        queue = make_queue(service, moves)
+        slot = (await queue.acquire(PROMPT, True)).slot
+        slot.commit(PROMPT)
+        moves.gate.clear()
+        moved = queue.compact(slot, 30, (0, 2))
+        queue.release(slot)
+        following = asyncio.ensure_future(queue.acquire((*PROMPT, 7), True))
+        await asyncio.sleep(0.01)
+        assert not following.done()
+        moves.gate.set()
+        lease = await following
+        assert (lease.shared, moved.done()) == (40, True)
+        assert moves.made == [(0, 30, (0, 2))]
+
+    async def test_a_copy_waits_for_the_move_of_its_source(
+        self, service: TargetService, moves: Moves
+    ) -> None:
+        queue = make_queue(service, moves, slots=2)
+        source = (await queue.acquire(PROMPT, True)).slot
+        source.commit(PROMPT)
+        moves.gate.clear()
+        moves.failure = RuntimeError("scatter failed")
+        queue.compact(source, 30, (1,))
+        copying = asyncio.ensure_future(queue.acquire((*PROMPT, 7), True))
+        await asyncio.sleep(0)
+        moves.gate.set()
+        with pytest.raises(RuntimeError, match="scatter failed"):
+            await copying
+        # Both slots hold only what is certain.
+        assert source.length == 30
+        moves.failure = None
+        again = await queue.acquire((*PROMPT, 7), True)
+        assert again.shared == 30
+
+    async def test_a_move_that_failed_is_forgotten_with_what_it_should_have_kept(
+        self, service: TargetService, moves: Moves
+    ) -> None:
+        queue = make_queue(service, moves)
+        slot = (await queue.acquire(PROMPT, True)).slot
+        slot.commit(PROMPT)
+        moves.failure = RuntimeError("scatter failed")
+        moved = queue.compact(slot, 33, (1,))
+        with pytest.raises(RuntimeError, match="scatter failed"):
+            await moved
+        await until(lambda: slot.length == 33)
+        queue.release(slot)
+        lease = await queue.acquire((*PROMPT, 7), True)
+        assert lease.shared == 33
+
+    async def test_after_the_end_moves_are_refused(self, moves: Moves) -> None:
+        service = TargetService(lambda rows: [], most_rows=1)
+        queue = make_queue(service, moves)
+        slot = (await queue.acquire(PROMPT, True)).slot
+        slot.commit(PROMPT)
+        await service.close()
+        with pytest.raises(UserError) as error:
+            await queue.compact(slot, 33, (1,))
+        assert error.value.code == "draining"
+        await until(lambda: slot.length == 33)
