@@ -17,6 +17,7 @@ from models.locations import cache_directory, default_package_path
 from models.package import load_package
 from models.session import share_threads
 from tests.checkpoints import make_checkpoint
+from tests.letters_checkpoint import make_letters_checkpoint
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,9 +49,16 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer Llama in fp32 for 1, 2 and 4 rows, kept in the cache between runs."""
     path = cache_directory() / "tests" / f"tiny-{_digest_of_export()}"
     if not _is_valid(path):
-        checkpoint = make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama")
-        options = ["--dtype", "fp32", "--rows", "1,2,4", "--name", "tiny", "--force"]
-        _export(["--target", str(checkpoint), "--out", str(path), *options])
+        _export_tiny(make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama"), path, "1,2,4")
+    return path
+
+
+@pytest.fixture(scope="session")
+def letters_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a vocabulary of twelve tokens, for one row: its answers can be enumerated."""
+    path = cache_directory() / "tests" / f"letters-{_digest_of_export()}"
+    if not _is_valid(path):
+        _export_tiny(make_letters_checkpoint(tmp_path_factory.mktemp("letters")), path, "1")
     return path
 
 
@@ -70,6 +78,7 @@ def _digest_of_export() -> str:
         *sorted((ROOT / "export").rglob("*.py")),
         ROOT / "models" / "package.py",
         ROOT / "tests" / "checkpoints.py",
+        ROOT / "tests" / "letters_checkpoint.py",
     ]
     digest = hashlib.sha256()
     for source in sources:
@@ -84,6 +93,11 @@ def _is_valid(path: Path) -> bool:
     except UserError:
         return False
     return True
+
+
+def _export_tiny(checkpoint: Path, path: Path, rows: str) -> None:
+    options = ["--dtype", "fp32", "--rows", rows, "--name", "tiny", "--force"]
+    _export(["--target", str(checkpoint), "--out", str(path), *options])
 
 
 def _export(arguments: list[str]) -> None:
