@@ -17,6 +17,7 @@ from types import FrameType
 from bench import (
     acceptance,
     cost,
+    distribution,
     exactness,
     kills,
     logprobs,
@@ -33,7 +34,18 @@ from models.errors import UserError
 from models.locations import default_package_path
 from models.package import load_package
 
-SUITES = (exactness, acceptance, logprobs, share, cost, overhead, speed, prefix, kills)
+SUITES = (
+    exactness,
+    distribution,
+    acceptance,
+    logprobs,
+    share,
+    cost,
+    overhead,
+    speed,
+    prefix,
+    kills,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
