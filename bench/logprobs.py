@@ -53,7 +53,7 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     reference = TransformersReference(parsed.reference_checkpoint, setup.threads)
     asked = {
         "greedy": Sampling(),
-        "temperature 0.8": Sampling(temperature=0.8, seed=parsed.seed),
+        "temperature 1": Sampling(temperature=1.0, seed=parsed.seed),
     }
     differences = asyncio.run(_compare(setup, reference, asked, parsed.max_tokens))
     settings = {

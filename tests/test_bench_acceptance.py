@@ -18,7 +18,7 @@ from bench.rows import host_row
 from models.draft import Draft
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
-from models.verification import Outcome, Rows, Rule
+from models.verification import Outcome, Rows, Rule, accept
 
 Floats = NDArray[np.float64]
 
@@ -128,7 +128,6 @@ def test_a_rule_that_accepts_too_often_is_found(monkeypatch: pytest.MonkeyPatch)
         outcome = accept(draft, rows, sampler, rule)
         return Outcome((0,), 0) if calls % 8 == 0 else outcome
 
-    accept = measuring.accept
     monkeypatch.setattr(measuring, "accept", generous)
     one_step = at_random_rows(24, 50, Sampling(temperature=0.8, seed=7))
     assert max(tally.deviation for tally in one_step.tallies.values()) > 4
@@ -180,7 +179,7 @@ def test_a_run_reports_both_rules_side_by_side(tiny_package: Path, tmp_path: Pat
     assert main(["acceptance", *arguments, *counts]) == 0
     report = json.loads(file.read_text())
     figures = report["figures"]
-    assert {name for name in figures["engine"]} == {"classic", "coupled"}
+    assert set(figures["engine"]) == {"classic", "coupled"}
     assert all(item["alpha"] is not None for item in figures["engine"].values())
     measured = {(item["drafter"], item["rule"]): item for item in figures["one_step"]}
     assert measured["window", "classic"]["positions"] == 30

@@ -77,7 +77,7 @@ def test_a_run_reports_every_mode(
     decoded = {item["mode"]: item for item in report["figures"]["decoded"]}
     assert {mode.name for mode in MODES} <= decoded.keys()
     assert all(item["rounds"] > 0 and item["accept_ms"] > 0 for item in decoded.values())
-    assert decoded["temperature 1"]["drafted"] > 0
+    assert sum(item["drafted"] for item in decoded.values()) > 0
     # Random weights make flat rows: the nucleus is not in the list, the most likely token is.
     assert decoded["temperature 0.8, top-p 0.95"]["whole_rows"] > 0
     assert decoded["greedy"]["whole_rows"] == 0
