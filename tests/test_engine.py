@@ -21,6 +21,7 @@ from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from models import memory
 from models.errors import UserError
 from models.package import Package, load_package
+from models.sampling.parameters import Sampling
 from tests.engine_support import (
     CONTEXT,
     MOST,
@@ -30,6 +31,7 @@ from tests.engine_support import (
     TestEngine,
     ask,
     ask_at_once,
+    build_engine,
     is_idle,
     label,
     make_prompt,
@@ -94,13 +96,32 @@ class TestRefusals:
             ("prefill_chunk", {"prefill_chunk": 0}),
             ("prefill_chunk", {"prefill_chunk": -5}),
             ("speculation.length", {"speculation": Speculation(length=-1)}),
+            ("logit_bias", {"sampling": Sampling(logit_bias=((100_000, 1.0),))}),
+            ("stop_token_ids", {"stop_ids": (100_000,)}),
+            ("stop", {"stop": ("",)}),
+            ("min_tokens", {"sampling": Sampling(min_tokens=3), "max_tokens": 2}),
         ],
     )
-    async def test_limits_below_the_least(
+    async def test_values_that_cannot_be(
         self, tiny_package: Path, name: str, fields: dict[str, object]
     ) -> None:
+        """All of them: tests of the checks."""
         error = await self.refused(tiny_package, (1, 2), **fields)
         assert (error.code, error.param) == ("unsupported_value", name)
+
+    async def test_trees_where_the_package_has_no_graphs_for_them(self, package: Package) -> None:
+        target = dataclasses.replace(package.manifest.target, tree_graphs={})
+        manifest = dataclasses.replace(package.manifest, target=target)
+        engine = build_engine(dataclasses.replace(package, manifest=manifest))
+        try:
+            with pytest.raises(UserError) as error:
+                engine.open(GenerationRequest((1, 2), speculation=Speculation(branches=2)))
+        finally:
+            await engine.close()
+        assert (error.value.code, error.value.param) == (
+            "unsupported_value",
+            "speculation.branches",
+        )
 
     async def test_new_requests_while_it_drains(self, tiny_package: Path) -> None:
         """Those that run and wait still get their answers."""

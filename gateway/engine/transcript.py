@@ -66,21 +66,15 @@ class Transcript:
         """Tokens that still fit into the answer."""
         return self._limit - self.count
 
-    def add(self, tokens: Iterable[Said]) -> int:
-        """Take `tokens` up to where the answer ends (`reason`); how many of them came so far.
-
-        The token that ends the answer counts only where the limit made it so.
-        """
-        taken = 0
+    def add(self, tokens: Iterable[Said]) -> None:
+        """Take `tokens` up to where the answer ends; then `reason` says why."""
         for said in tokens:
             if self.reason is not None:
-                break
+                return
             if said.id in self._endings and self.count >= self._least:
                 self._end_at(said.id)
-                break
-            self._append(said)
-            taken += 1
-        return taken
+            else:
+                self._append(said)
 
     def take(self, round_: int) -> Delta | None:
         """What became final since the last call; None where that is nothing."""
