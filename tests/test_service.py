@@ -105,6 +105,19 @@ async def test_a_caller_gets_its_own_result_and_the_runs_size() -> None:
     assert target.runs[1:] == [[2, 0, 1]]
 
 
+async def test_a_caller_knows_whether_a_tree_was_in_its_run() -> None:
+    forked = Slot(5, 1000, ())
+    forked.commit((1,))
+    tree = Row(forked, (1, 2, 3), logits=3, parents=(-1, 0, 0))
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            calls = [asyncio.ensure_future(service.decode(each)) for each in (tree, row(2))]
+        together = await gathered(*calls)
+        (alone,) = await gathered(service.decode(row(2)))
+    assert [answer.tree for answer in together] == [True, True]
+    assert alone.tree is False
+
+
 async def test_rows_beyond_the_graph_wait_in_order_of_arrival() -> None:
     async with serving(4) as (service, target):
         async with held(service, target):

@@ -243,3 +243,13 @@ def test_a_bad_file_is_named(tmp_path: Path, content: str, expected: str) -> Non
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.json cannot be read"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_a_stream_knows_that_it_ends_inside_a_character(tmp_path: Path) -> None:
+    tokenizer = byte_level(tmp_path)
+    stream = StreamDecoder(tokenizer)
+    seen = []
+    for token in tokenizer.encode("a€"):
+        stream.push([token])
+        seen.append(stream.unfinished)
+    assert seen == [False, True, True, False]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
 from gateway.engine.stops import StopScanner
 from models.tokenizer import StreamDecoder, Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """A token of the answer, who proposed it, and its log-probability where that was asked for."""
 
     id: int
@@ -20,8 +19,7 @@ class Said:
     logprob: TokenLogprob | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(NamedTuple):
     """A token with the characters of the text it adds to: from `start` up to `end`.
 
     Half a character adds to the one that it will be part of: then `start == end`.
@@ -30,7 +28,7 @@ class _Placed:
     said: Said
     start: int
     end: int
-    index: int
+    number: int
 
 
 class Transcript:
@@ -149,6 +147,6 @@ class Transcript:
         self._final = self._sent + len(self._unsent)
 
     def _is_final(self, token: _Placed) -> bool:
-        if self._scanner is None or self.reason is not None or token.index < self._least:
+        if self._scanner is None or self.reason is not None or token.number < self._least:
             return True
         return token.start < self._final and token.end <= self._final
