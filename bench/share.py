@@ -33,7 +33,9 @@ SHARE = 3.0
 """Percent of a round that processing and acceptance may take."""
 
 VOCABULARIES = (49_152, 151_936)
-SCALES = (1.0, 3.0)
+SCALES = (1.0, 3.0, 6.0)
+"""Standard normal logits are flatter than any model's; at 6 the likely ones stand out as there."""
+
 LONGEST_PROMPT = 1024
 _SEED = 7
 _PAST = 44
