@@ -173,7 +173,7 @@ class Answer:
 
     async def _round(self, slot: Slot, token: int, drafter: Drafter | None) -> int:
         """`token` is committed, but its K/V comes with this run; the next such token."""
-        draft = self._propose(drafter, slot)
+        draft = self._propose(drafter)
         row = make_row(slot, token, draft)
         verified = await self._resources.service.decode(row)
         if self._compacted is not None:
@@ -207,14 +207,12 @@ class Answer:
         drafter.commit((token,))
         return drafter
 
-    def _propose(self, drafter: Drafter | None, slot: Slot) -> Draft:
-        """A draft cut to what pays, and to what fits.
+    def _propose(self, drafter: Drafter | None) -> Draft:
+        """A draft cut to what pays, and to what is left of the answer but for the bonus token.
 
-        The bonus token needs a place in the answer as well. All tokens of a tree have places in
-        the slot until the accepted path is compacted.
+        The slot has room for all of the answer, and so for all tokens of such a tree.
         """
-        room = min(self._transcript.left - 1, slot.room - 1)
-        budget = self._controller.budget(room)
+        budget = self._controller.budget(self._transcript.left - 1)
         if drafter is None or budget == 0:
             return Draft()
         started = time.perf_counter()
