@@ -15,8 +15,8 @@ from bench.enumeration import joint
 from bench.goodness import p_value
 from bench.tiny_model import RowsBehind, TinyModel, place_of
 from models.draft import Draft, Proposal
-from models.sampling.distribution import Distribution, Draw, Exact, TargetRow
-from models.sampling.noise import Purpose
+from models.sampling.distribution import Distribution, Exact, TargetRow
+from models.sampling.noise import Purpose, exponentials
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
 from models.verification import accept, make_rule
@@ -99,9 +99,7 @@ class Memory:
     """
 
     distributions: dict[Key, Distribution] = field(default_factory=dict)
-    siblings: dict[tuple[Key, tuple[int, ...]], tuple[Distribution, Proposal]] = field(
-        default_factory=dict
-    )
+    siblings: dict[tuple[Key, tuple[int, ...]], Proposal] = field(default_factory=dict)
     opened: int = 0
 
     def openable(self, known: Distribution) -> Callable[[], Exact] | None:
@@ -244,31 +242,27 @@ def _siblings(
 ) -> tuple[list[int], list[Proposal]]:
     """Drawn without replacement: each with its q given the earlier ones.
 
-    One race of exponentials orders all tokens, so that the next to arrive among those that are
-    left is distributed as a draw from what is left.
+    One race of exponentials orders all tokens, and the next to arrive among those that are left is
+    distributed as a draw from what is left.
     """
     purpose = Purpose.TOKEN if configuration.rule == "coupled" else Purpose.DRAFT
-    noise = Draw(sampler.seed, sampler.position + len(path), purpose)
-    tokens, proposals = list[int](), list[Proposal]()
-    for _ in range(count):
-        left, proposal = _left(sampler, row, path, tuple(tokens))
-        if not left.weights.any():
-            break
-        tokens.append(left.draw(noise))
-        proposals.append(proposal)
-    return tokens, proposals
+    listed = sampler.distribution(row, path).listed()
+    times = exponentials(sampler.seed, sampler.position + len(path), purpose, listed.ids)
+    first = np.argsort(times / listed.weights)[:count]
+    tokens: list[int] = listed.ids[first].tolist()
+    earlier = (tuple(tokens[:place]) for place in range(len(tokens)))
+    return tokens, [_proposal(sampler, row, path, tokens) for tokens in earlier]
 
 
-def _left(
+def _proposal(
     sampler: RememberingSampler, row: TargetRow, path: tuple[int, ...], earlier: tuple[int, ...]
-) -> tuple[Distribution, Proposal]:
-    """What a sibling is drawn from behind the `earlier` ones, and q of it; remembered."""
+) -> Proposal:
+    """q of a sibling behind the `earlier` ones, remembered."""
     known = sampler.memory.siblings
     key = (id(row), sampler.answer, path), earlier
     if key not in known:
         left = sampler.distribution(row, path).listed()
         for token in earlier:
             left = left.without(token)
-        with np.errstate(invalid="ignore"):  # nothing may be left
-            known[key] = left, left.proposal()
+        known[key] = left.proposal()
     return known[key]

