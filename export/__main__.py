@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from export.recipe import recipe
+from export.sources import expanded
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
 from models.package import WEIGHT_TYPES, Package, load_package
@@ -69,9 +70,10 @@ def _export(options: argparse.Namespace) -> int:
     out = options.out or (default_package_path() if options.demo else None)
     if out is None:
         raise _invalid("--out", "--target needs --out DIR.")
-    out = Path(out).expanduser().absolute()
+    out = expanded(Path(out), "--out").absolute()
     replace = options.force
-    if out.exists() and not replace:
+    # Unlike Path.exists, false where the name is too long for a file system: said when written.
+    if os.path.exists(out) and not replace:  # noqa: PTH110
         if options.demo and _kept(out, weight_type, options.device, rows):
             return 0
         # The default place is ours to renew; any other directory is the user's.

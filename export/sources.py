@@ -46,7 +46,9 @@ class Source:
 
 def locate(target: str) -> Source:
     """The checkpoint that `--target` means, fetched if it must be."""
-    path = Path(target).expanduser()
+    if not target.strip():
+        raise _no_source("an empty --target names nothing: give a path or a Hugging Face hub id.")
+    path = expanded(Path(target), "--target")
     if path.is_dir():
         return _local_directory(path)
     if path.is_file():
@@ -58,6 +60,18 @@ def locate(target: str) -> Source:
     if not _HUB_ID.match(target):
         raise _no_source(f"{target} is neither a path nor a Hugging Face hub id.")
     return _from_hub(target)
+
+
+def expanded(path: Path, option: str) -> Path:
+    """`path` with `~` replaced by the home it means."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"{option} {path} names the home of a user who is not known here.",
+            code="invalid_option",
+            param=option,
+        ) from None
 
 
 def _local_directory(path: Path) -> Source:

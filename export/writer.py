@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import onnx
@@ -17,12 +17,15 @@ from models.errors import UserError
 
 ALIGNMENT = 4096
 INLINE_BYTES = 1024
+_UNWRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
+# What only a place that can hold no directory answers: /proc, a loop of links, an endless name.
+_NO_PLACE = _UNWRITABLE | {errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT}
 
 
 @contextlib.contextmanager
 def staged(out: Path, *, replace: bool) -> Iterator[Path]:
     """A directory beside `out` that becomes `out` when the block ends, and vanishes if it fails."""
-    with _explained(out):
+    with _explained(out, _NO_PLACE):
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
     try:
@@ -93,7 +96,7 @@ def _reference(tensor: TensorProto, location: str, offset: int) -> TensorProto:
 
 
 @contextlib.contextmanager
-def _explained(out: Path) -> Iterator[None]:
+def _explained(out: Path, meant: Set[int] = _UNWRITABLE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -101,7 +104,7 @@ def _explained(out: Path) -> Iterator[None]:
             raise UserError(
                 f"the disk is full: {out} was not written.", code="disk_full", param="--out"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in meant:
             raise UserError(
                 f"cannot write {out}: {error.strerror} ({error.filename}).",
                 code="unwritable",
