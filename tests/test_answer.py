@@ -114,6 +114,7 @@ async def test_a_drafter_that_is_always_wrong_costs_rounds_and_no_more(
 async def test_rejected_tokens_leave_no_trace_in_the_slot(
     tiny_package: Path, package: Package, answer: list[int], reference: Reference, wrong: int
 ) -> None:
+    """vllm#39273: the rollback was wrong while acceptance looked healthy."""
     async with running(tiny_package, slots=1) as engine:
         engine.drafter_of = lambda: scripted(package, answer, wrong)
         await ask(engine, PROMPT, max_tokens=20, speculation=EIGHT)

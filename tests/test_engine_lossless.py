@@ -50,6 +50,7 @@ async def test_identical_with_any_draft_length(
     expected: dict[tuple[int, ...], list[int]],
     speculation: Speculation,
 ) -> None:
+    """llama.cpp#25618, mlx-lm#1470: greedy output diverged with speculation on."""
     drafted = accepted = 0
     async with running(tiny_package) as engine:
         for prompt, answer in expected.items():

@@ -165,6 +165,8 @@ async def test_identical_with_a_cold_or_warm_prefix(tiny_package: Path, package:
 
 
 class TestSeeds:
+    """vllm#6038, TRT-LLM#17599: the seed was ignored."""
+
     async def test_the_same_seed_says_the_same_and_another_something_else(
         self, tiny_package: Path
     ) -> None:

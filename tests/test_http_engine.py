@@ -201,6 +201,7 @@ async def test_an_unseeded_answer_can_be_drawn_again_by_the_seed_it_reports(serv
 
 
 async def test_lanes_with_one_seed_say_the_same(served: Served) -> None:
+    """vllm#6038, TRT-LLM#17599: one stream of random numbers per request, over the wire."""
     async with socket_to(served) as socket:
         for lane in "ab":
             await socket.send_json(
