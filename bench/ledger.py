@@ -27,12 +27,15 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Tally:
+    """Sums over answers. `branched` had a draft that branched, and were not exact for it."""
+
     runs: int = 0
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
     cached: int = 0
     rounds: int = 0
+    branched: int = 0
 
     def enter(self, answer: Answer) -> None:
         self.runs += 1
@@ -41,6 +44,7 @@ class Tally:
         self.accepted += answer.timings.draft_n_accepted
         self.rounds += answer.timings.rounds
         self.cached += answer.usage.cached_tokens
+        self.branched += not answer.timings.exact
 
 
 @dataclass(slots=True)
@@ -61,6 +65,10 @@ class Ledger:
     @property
     def drafted(self) -> int:
         return sum(tally.drafted for tally in self._tallies.values())
+
+    @property
+    def branched(self) -> int:
+        return sum(tally.branched for tally in self._tallies.values())
 
     def reference(self) -> None:
         self.references += 1

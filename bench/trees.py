@@ -53,13 +53,23 @@ class TreeFindings:
         note = f"near ties: at most {figure(self.bound)} logits apart"
         return [
             none_of("tree divergences that are defects", len(self.defects), note),
-            Promise("draft tokens verified in trees", float(self.ledger.drafted), ">=", 1.0),
+            Promise("answers with drafts that branched", float(self.ledger.branched), ">=", 1.0),
         ]
 
     def tables(self) -> list[Table]:
         if self.unavailable is not None:
             return []
-        header = ("", "at once", "answers", "diverged", "near ties", "defects", "widest", "drafted")
+        header = (
+            "",
+            "at once",
+            "answers",
+            "branched",
+            "diverged",
+            "near ties",
+            "defects",
+            "widest",
+            "drafted",
+        )
         rows = [self._row(name, concurrency) for concurrency, name in self.ledger.entered]
         tables = [Table("Trees against the reference", header, rows)]
         if self.ledger.mismatches:
@@ -86,6 +96,7 @@ class TreeFindings:
             name,
             str(concurrency),
             str(tally.runs),
+            str(tally.branched),
             str(len(diverged)),
             str(ties),
             str(len(diverged) - ties),
