@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.sources import locate
 from models.errors import UserError
-from tests.checkpoints import CHAT_TEMPLATE, make_checkpoint
+from tests.checkpoints import CHAT_TEMPLATE, VOCABULARY, make_checkpoint
 
 
 def load(path: Path) -> Checkpoint:
@@ -124,3 +125,24 @@ def test_random_checkpoints_are_reproducible(directory: Path, tmp_path: Path) ->
     again = load(make_checkpoint(tmp_path / "again", "qwen2"))
     for one, two in zip(load(directory).model.parameters(), again.model.parameters(), strict=True):
         assert np.array_equal(one.numpy(), two.numpy())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_that_only_pad_leave_the_head_and_not_the_embedding(
+    tied: bool, tmp_path: Path
+) -> None:
+    path = make_checkpoint(tmp_path, "qwen2", vocab_size=VOCABULARY + 20, tie_word_embeddings=tied)
+    checkpoint = load(path)
+    assert checkpoint.vocab_size == len(checkpoint.tokenizer) == VOCABULARY
+    model = checkpoint.model
+    assert model.get_output_embeddings().weight.shape[0] == VOCABULARY
+    assert model.get_input_embeddings().weight.shape[0] == VOCABULARY + 20
+    load_model: Any = transformers.AutoModelForCausalLM.from_pretrained
+    ids = torch.tensor([[3, VOCABULARY + 7, 5]])
+    with torch.no_grad():
+        found, expected = (one(ids).logits[0] for one in (model, load_model(path).eval()))
+    assert (found - expected[:, :VOCABULARY]).abs().max() < 1e-5
+
+
+def test_a_head_without_padding_is_left_as_it_is(directory: Path) -> None:
+    assert load(directory).vocab_size == VOCABULARY

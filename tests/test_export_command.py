@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import torch
+import transformers
 
 from export import __main__ as command
 from export.runner import GraphRunner, RowStep
 from models.errors import UserError
 from models.package import load_package
-from tests.checkpoints import CHAT_TEMPLATE, make_checkpoint
+from tests.checkpoints import CHAT_TEMPLATE, VOCABULARY, make_checkpoint
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,6 +45,8 @@ def test_a_package_from_a_directory(
     target = package.manifest.target
     assert package.manifest.name == "tiny-llama"
     assert package.row_counts == (1, 2)
+    assert target.tree_graphs == {"1": "target.tree.r1.onnx", "2": "target.tree.r2.onnx"}
+    assert target.compact_graph is None
     assert (target.layers, target.heads, target.kv_heads, target.head_dim) == (2, 4, 2, 16)
     assert (target.vocab_size, target.context_length, target.top_k) == (300, 64, 64)
     assert target.eos_ids == (2,)
@@ -52,6 +57,8 @@ def test_a_package_from_a_directory(
     assert package.manifest.parity["max_abs"] < 1e-3
     assert package.manifest.parity["argmax_agreement"] == 1.0
     assert package.manifest.parity["rows_max_abs"] == 0.0
+    assert package.manifest.parity["tree_zero_bias_max_abs"] == 0.0
+    assert package.manifest.parity["tree_max_abs"] < 1e-4
     assert package.file("chat_template.jinja").read_text() == CHAT_TEMPLATE
     assert sorted(package.manifest.files) == sorted(
         path.name for path in out.iterdir() if path.name != "package.json"
@@ -105,6 +112,55 @@ def test_existing_output_is_refused(
     assert export("--target", checkpoint, "--out", tmp_path, "--dtype", "fp32") == 1
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "keep").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("/proc/package", "cannot write /proc/package"),
+        ("~nobody-here/package", "--out ~nobody-here/package names the home of a user"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_places_that_can_hold_nothing_are_refused(
+    checkpoint: Path, out: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export("--target", checkpoint, "--out", out, "--dtype", "fp32") == 1
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_a_package_for_a_device_moves_its_kv_there(checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "package"
+    options = ("--device", "cuda", "--rows", "1,2", "--context", 64)
+    assert export("--target", checkpoint, "--out", out, *options) == 0
+    package = load_package(out)
+    assert package.manifest.target.compact_graph == "target.compact.onnx"
+    assert package.manifest.parity["tree_zero_bias_max_abs"] == 0.0
+    types = {
+        value.name: value.type.tensor_type.elem_type
+        for name in ("target.tree.r2.onnx", "target.compact.onnx")
+        for value in onnx.load(out / name, load_external_data=False).graph.input
+    }
+    half = onnx.TensorProto.FLOAT16
+    assert types["attention_bias.1"] == types["past.1.1.value"] == types["past.0.0.key"] == half
+
+
+def test_ids_that_only_pad_have_no_logits(tmp_path: Path) -> None:
+    """Also where the head shares the embedding's weights, whose rows all stay."""
+    path = make_checkpoint(tmp_path / "padded", "qwen3", vocab_size=320)
+    out = tmp_path / "package"
+    assert export("--target", path, "--out", out, "--dtype", "fp32", "--rows", "1") == 0
+    assert load_package(out).manifest.target.vocab_size == VOCABULARY
+    runner = GraphRunner(out / "target.r1.onnx", capacity=16)
+    logits = runner.run([RowStep([10, 310, 20])])["logits"]
+    assert logits.shape == (3, VOCABULARY)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([[10, 310, 20]])).logits[0].numpy()
+    assert expected.shape == (3, 320)
+    np.testing.assert_allclose(logits, expected[:, :VOCABULARY], atol=1e-4)
 
 
 def test_target_needs_out(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

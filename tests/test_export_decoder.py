@@ -15,10 +15,14 @@ from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.decoder import TOP_K, trace_decoder
 from export.parity import check_rows, reference_logits, run_in_chunks
 from export.passes import canonicalise
-from export.rows import derive_rows
+from export.rows import derive_rows, narrowest_window
 from export.runner import GraphRunner, RowStep
 from export.sources import locate
+from export.stored import write_graphs
+from export.tree_parity import check_trees
 from export.writer import externalise, save_graph
+from models.errors import UserError
+from models.memory import PAD_TOKENS
 from tests.checkpoints import ARCHITECTURES, VOCABULARY, make_checkpoint
 
 TOLERANCE = 1e-3
@@ -46,6 +50,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     skeleton = externalise(graph, directory / "weights")
     for rows in (1, 2, 4):
         save_graph(derive_rows(skeleton, rows), directory / f"r{rows}.onnx")
+        save_graph(derive_rows(skeleton, rows, trees=True), directory / f"tree.r{rows}.onnx")
     return Exported(request.param, checkpoint, graph, directory)
 
 
@@ -102,6 +107,36 @@ def test_rows_equal_the_single_row_bit_for_bit(exported: Exported) -> None:
     several = {rows: exported.directory / f"r{rows}.onnx" for rows in (2, 4)}
     figures = check_rows(exported.directory / "r1.onnx", several, reference)
     assert figures == {"rows_max_abs": 0.0}
+
+
+def test_trees_equal_their_paths_wherever_no_window_slides(exported: Exported) -> None:
+    """A sliding window counts siblings too: such models have no graphs for trees."""
+    reference = reference_logits(exported.checkpoint.model, exported.checkpoint.encode, CONTEXT)
+    chains, trees = (
+        {rows: exported.directory / f"{kind}r{rows}.onnx" for rows in (1, 2, 4)}
+        for kind in ("", "tree.")
+    )
+    windowed = exported.name in ("mistral", "gemma2", "gemma3")
+    assert narrowest_window(exported.graph) == (8 if windowed else None)
+    files = write_graphs(exported.graph, exported.directory, (), CONTEXT, "cuda")
+    assert (files.compact is None) == windowed
+    if windowed:
+        with pytest.raises(UserError, match="a graph for trees differs"):
+            check_trees(chains, trees, reference)
+    else:
+        figures = check_trees(chains, trees, reference)
+        assert figures["tree_zero_bias_max_abs"] == 0.0
+        assert 0.0 < figures["tree_max_abs"] < 1e-4
+
+
+def test_the_last_position_has_a_pad_behind_it(exported: Exported) -> None:
+    """A lone last token of a full context is run with a pad, which needs a position too."""
+    ids = prompt(CONTEXT, seed=4)
+    logits, _ = torch_outputs(exported, ids)
+    runner = GraphRunner(exported.directory / "r1.onnx", capacity=CONTEXT + PAD_TOKENS)
+    runner.run([RowStep(ids[:-1])])
+    found = runner.run([RowStep([ids[-1], ids[-1]], CONTEXT - 1)])["logits"][0]
+    assert np.abs(found - logits[-1]).max() < TOLERANCE
 
 
 def test_no_shape_arithmetic_survives(exported: Exported) -> None:

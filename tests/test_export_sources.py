@@ -36,6 +36,9 @@ def test_a_directory_with_one_gguf_means_that_file(tmp_path: Path) -> None:
         ("./absent", "does not exist"),
         ("absent.gguf", "does not exist"),
         ("a b", "neither a path nor"),
+        ("", "names nothing"),
+        (" ", "names nothing"),
+        ("~nobody-here/model", "home of a user who is not known"),
         ("a/b/c", "neither a path nor"),
     ],
 )
@@ -191,12 +194,12 @@ def test_longrope_is_bounded_by_its_original_context() -> None:
     assert max_context(config) == 4096
 
 
-def gguf(*pairs: tuple[str, int, bytes]) -> bytes:
+def gguf(*pairs: tuple[str, int, bytes], tensors: int = 0) -> bytes:
     body = b"".join(
         struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", kind) + value
         for key, kind, value in pairs
     )
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + body
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, len(pairs)) + body
 
 
 def text(value: str) -> bytes:
@@ -214,6 +217,34 @@ def test_the_gguf_header_names_the_architecture(tmp_path: Path) -> None:
         )
     )
     assert read_architecture(path) == "qwen2"
+
+
+def test_a_gguf_file_that_ends_early_is_refused_with_the_bytes(tmp_path: Path) -> None:
+    """Data begin at a multiple of the alignment; the last in the list need not lie last."""
+    path = tmp_path / "model.gguf"
+    begin = gguf(
+        ("general.architecture", 8, text("llama")),
+        ("general.alignment", 4, struct.pack("<I", 64)),
+        tensors=2,
+    )
+    half = text("half") + struct.pack("<IQQ", 2, 10, 3) + struct.pack("<IQ", 1, 64)
+    blocks = text("blocks") + struct.pack("<IQ", 1, 96) + struct.pack("<IQ", 8, 0)  # Q8_0
+    header = begin + half + blocks
+    whole = header + b"\0" * (-len(header) % 64 + 64 + 2 * 30)
+    path.write_bytes(whole)
+    assert read_architecture(path) == "llama"
+    path.write_bytes(whole[:-1])
+    words = rf"truncated: {len(whole) - 1} bytes of {len(whole)}"
+    with pytest.raises(UserError, match=words):
+        read_architecture(path)
+    for length in (len(header) - 1, len(begin), 30, 9):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match="truncated: it ends within its header"):
+            read_architecture(path)
+    unknown = begin + half + blocks[:-12] + struct.pack("<IQ", 999, 0)
+    path.write_bytes(unknown)
+    with pytest.raises(UserError, match="tensor blocks has the unknown type 999"):
+        read_architecture(path)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,18 @@ def test_optional_entries_may_be_none(tmp_path: Path) -> None:
     assert load_package(tmp_path).manifest == manifest
 
 
+def test_a_package_may_have_no_graphs_for_trees(tmp_path: Path) -> None:
+    target = dataclasses.replace(TARGET, tree_graphs={}, compact_graph=None)
+    manifest = written(tmp_path, target=target)
+    assert load_package(tmp_path).manifest == manifest
+
+
+def test_graphs_for_trees_are_there_for_every_row_count(tmp_path: Path) -> None:
+    target = dataclasses.replace(TARGET, tree_graphs={"1": "target.tree.r1.onnx"})
+    written(tmp_path, target=target)
+    assert "for other row counts than for chains" in refusal(tmp_path).message
+
+
 def test_the_same_manifest_is_the_same_bytes(tmp_path: Path) -> None:
     manifest = written(tmp_path)
     first = (tmp_path / MANIFEST).read_bytes()

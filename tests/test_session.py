@@ -41,7 +41,11 @@ def test_the_graphs_have_the_inputs_and_outputs_of_the_contract(package: Package
         packing = {f"{name}.{row}" for name in ("row_index", "position_ids") for row in range(rows)}
         packing = {"position_ids"} if rows == 1 else packing | {"unpack_index"}
         past = {f"past.{name}" for name in kv}
-        assert set(session.input_names) == {"input_ids", "logits_index"} | lengths | packing | past
+        inputs = {"input_ids", "logits_index"} | lengths | packing | past
+        assert set(session.input_names) == inputs
+        tree = Session(package.file(spec.tree_graphs[str(rows)]), CPU)
+        assert set(tree.input_names) == inputs | {f"attention_bias.{row}" for row in range(rows)}
+        assert tree.output_names == session.output_names
         wanted = ["logits", "top_values", "top_ids", "logsumexp", "hidden"]
         assert session.output_names[:5] == wanted
         assert set(session.output_names[5:]) == {f"present.{name}" for name in kv}

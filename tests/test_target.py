@@ -219,6 +219,17 @@ def test_a_slot_can_be_filled_to_its_last_token(target: Target, slots: list[Slot
     assert kv_bytes(slots[0], CONTEXT) == kv
 
 
+def test_the_longest_context_can_be_filled_too(target: Target, package: Package) -> None:
+    """The pad of a lone last token stands one position behind the checkpoint's last."""
+    longest = package.manifest.target.context_length
+    tokens = make_prompt(longest)
+    first, second = target.make_slots(2, longest)
+    prefill(target, first, tokens[:-1])
+    (result,) = target.run([Row(first, tokens[-1:], logits=1)])
+    (expected,) = target.run([Row(second, tokens, logits=1)])
+    assert bits(result) == bits(expected)
+
+
 def test_more_rows_than_the_largest_graph_are_our_own_mistake(
     target: Target, slots: list[Slot]
 ) -> None:
