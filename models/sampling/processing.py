@@ -71,8 +71,9 @@ def resolve(
     """The same from the whole row; `listed` are the tokens to list."""
     logits = _patched(row, sampling, patch)
     largest = float(logits.max())
-    scaled = (logits - np.float32(largest)) / np.float32(sampling.temperature)
-    weights = np.exp(scaled)
+    weights = logits - np.float32(largest)
+    weights *= np.float32(1 / sampling.temperature)
+    np.exp(weights, out=weights)
     if 0 < sampling.top_k < weights.size:
         keep_top_k(weights, sampling.top_k)
     if sampling.top_p < 1:

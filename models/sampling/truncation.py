@@ -54,8 +54,9 @@ def _above_cut(weights: Weights, wanted: float) -> tuple[int, float, Weights]:
 
 def _keep(weights: Weights, least: float, count: int) -> None:
     """Keep `count` weights: those above `least`, then the first that equal it."""
-    spare = int(np.count_nonzero(weights >= least)) - count
+    kept = weights >= least
+    spare = int(np.count_nonzero(kept)) - count
     if spare > 0:
         equal = np.flatnonzero(weights == least)
-        weights[equal[equal.size - spare :]] = 0
-    weights *= weights >= least
+        kept[equal[equal.size - spare :]] = False
+    weights *= kept
