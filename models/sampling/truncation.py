@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_SORTED = 4096
-"""Up to this many weights are sorted; more are counted into bins first."""
+_SORTED = 16_384
+"""Up to this many weights are sorted at once."""
 
-_BIN_BITS = 16
-"""Bits of a float32 that do not tell its bin: a bin spans 1/128 of its values' size."""
+_SAMPLE, _MARGIN = 4096, 256
+"""Of more, so many are sorted first; the cut of all is then looked for this far from theirs."""
 
 Weights = NDArray[np.float32]
 
@@ -27,29 +27,34 @@ def keep_top_p(weights: Weights, top_p: float) -> None:
     # What is below this has less mass together than may be cut off, so the cut is above it.
     negligible = (1 - top_p) * total / weights.size
     large = weights[weights >= negligible]
-    if large.size <= _SORTED:
-        passed, rest = 0, large
-    else:
-        passed, wanted, rest = _above_cut(large, wanted)
+    count, least = _cut(large, wanted)
+    _keep(weights, least, count)
+
+
+def _cut(weights: Weights, wanted: float) -> tuple[int, float]:
+    """How many of the largest weights reach the sum `wanted`, and the least of these."""
+    passed, rest = 0, weights
+    if weights.size > _SORTED:
+        upper, lower = _bracket(weights, wanted)
+        above = weights > upper
+        mass = float((weights * above).sum(dtype=np.float64))
+        between = weights[~above & (weights >= lower)]
+        if mass < wanted <= mass + float(between.sum(dtype=np.float64)):
+            passed, wanted, rest = int(np.count_nonzero(above)), wanted - mass, between
     falling = np.sort(rest)[::-1]
     before = np.cumsum(falling, dtype=np.float64) - falling
     count = max(1, int(np.count_nonzero(before < wanted)))
-    _keep(weights, float(falling[count - 1]), passed + count)
+    return passed + count, float(falling[count - 1])
 
 
-def _above_cut(weights: Weights, wanted: float) -> tuple[int, float, Weights]:
-    """The bin in which the largest weights reach the sum `wanted`.
-
-    Returns how many weights are in higher bins, what of `wanted` is left for the bin, and its
-    weights. Positive floats are ordered as their bits are.
-    """
-    bins = weights.view(np.int32) >> _BIN_BITS
-    bins -= bins.min()
-    mass = np.bincount(bins, weights=weights)[::-1].cumsum()
-    place = min(int(np.searchsorted(mass, wanted)), mass.size - 1)
-    cut = mass.size - 1 - place
-    left = wanted - (float(mass[place - 1]) if place else 0.0)
-    return int(np.count_nonzero(bins > cut)), left, weights[bins == cut]
+def _bracket(weights: Weights, wanted: float) -> tuple[float, float]:
+    """Two weights between which the cut probably lies, judged by every n-th one."""
+    sample = np.sort(weights[:: weights.size // _SAMPLE])[::-1]
+    mass = np.cumsum(sample, dtype=np.float64)
+    share = wanted / float(weights.sum(dtype=np.float64))
+    place = int(np.searchsorted(mass, share * float(mass[-1])))
+    upper, lower = max(place - _MARGIN, 0), min(place + _MARGIN, sample.size - 1)
+    return float(sample[upper]), float(sample[lower])
 
 
 def _keep(weights: Weights, least: float, count: int) -> None:
