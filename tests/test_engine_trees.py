@@ -120,8 +120,9 @@ async def test_the_right_path_among_wrong_ones(
     assert timings.exact is (wrong == 0), "with nothing wrong it is a chain"
     assert (timings.lossless, timings.rule) == (True, "coupled")
     assert {"bushy", "target"} == set(said.sources)
-    # The next turn continues on the K/V that was moved.
-    assert again.finished.usage.cached_tokens == len(PROMPT) + 39
+    # A tree's K/V is exact up to rounding only: the next turn, which promises bits, begins where
+    # the first tree did.
+    assert again.finished.usage.cached_tokens == len(PROMPT) + (39 if wrong == 0 else 0)
     assert again.ids == reference.answer((*PROMPT, *said.ids), 10)
 
 

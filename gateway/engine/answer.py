@@ -184,16 +184,17 @@ class Answer:
             len(draft.tokens), outcome.accepted, verified.run_ms, tree=row.parents is not None
         )
         self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
-        self._keep(slot, token, draft, outcome)
+        self._keep(slot, row, draft, outcome)
         if drafter is not None:
             drafter.commit(outcome.tokens(draft.tokens))
         self._say()
         return outcome.bonus
 
-    def _keep(self, slot: Slot, token: int, draft: Draft, outcome: Outcome) -> None:
-        """Commit `token` and the accepted path, whose K/V moves together first."""
+    def _keep(self, slot: Slot, row: Row, draft: Draft, outcome: Outcome) -> None:
+        """Commit the row's first token and the accepted path, whose K/V moves together first."""
         path, start = outcome.path, slot.length + 1
-        slot.commit((token, *(draft.tokens[index] for index in path)))
+        tokens = (row.tokens[0], *(draft.tokens[index] for index in path))
+        slot.commit(tokens, exact=row.parents is None)
         self._compacted = None
         if path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
