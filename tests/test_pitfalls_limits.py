@@ -154,8 +154,7 @@ async def test_a_padded_vocabulary_is_refused(padded: Path, padded_package: Path
     """vllm#7252, #13849: it is taken; padding is never said, at any temperature, drafted or not,
     though the checkpoint itself would say it. Sliding windows are rolled back like the rest."""
     prompt = make_prompt(40)
-    bare = unmasked(padded, prompt, 60)
-    answer, wanted = bare
+    answer, wanted = unmasked(padded, prompt, 60)
     assert wanted > 0, "unmasked, padding would have been the most likely"
     async with running(padded_package, slots=1, context=128) as engine:
         assert engine.package.manifest.target.vocab_size == VOCABULARY
