@@ -195,6 +195,8 @@ def test_a_tree_verified_wrongly_is_a_defect(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """llama.cpp#25618, mlx-lm#1470: each divergence is classified as a near tie or a defect."""
+
     def wrong_in_trees(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
         outcome = accept(draft, rows, sampler, rule)
         unlikely = int(rows.row(0).ids[5])
