@@ -33,6 +33,11 @@ class ProbeResult:
     tokens: int
     differences: tuple[str, ...]
 
+    def also(self, other: ProbeResult) -> ProbeResult:
+        """What both found."""
+        differences = (*self.differences, *other.differences)
+        return ProbeResult(not differences, self.tokens + other.tokens, differences)
+
 
 def probe(target: Target, slots: Sequence[Slot], vocab_size: int) -> ProbeResult:
     """Run the same tokens whole, in chunks, and packed with others; compare bits.

@@ -196,6 +196,8 @@ async def test_a_tree_keeps_to_what_is_left_of_the_slot(
     context = len(PROMPT) + room
     async with running(tiny_package, slots=1, context=context) as engine:
         engine.drafter_of = bushy(reference.answer(PROMPT, 30))
+        await engine.load_trees()
+        engine.target.runs.clear()
         said = await ask(engine, PROMPT, max_tokens=None, speculation=TREE)
         ends = [row.past + len(row.tokens) for run in engine.target.runs for row in run]
     assert (said.ids, said.finished.reason) == (reference.answer(PROMPT, room), "length")
@@ -207,6 +209,8 @@ async def test_the_n_gram_drafters_own_trees(tiny_package: Path, reference: Refe
     answer = reference.answer(prompt, 60)
     trees = 0
     async with running(tiny_package) as engine:
+        await engine.load_trees()
+        engine.target.runs.clear()
         for speculation in (TREE, Speculation(branches=3)):
             said = await ask(engine, prompt, max_tokens=60, speculation=speculation)
             assert said.ids == answer
@@ -377,3 +381,13 @@ def test_the_last_committed_token_is_the_root_of_the_row() -> None:
     row = make_row(slot, 7, Draft((1, 2, 3), (-1, -1, 1)))
     assert (row.tokens, row.parents, row.logits) == ((7, 1, 2, 3), (-1, 0, 0, 2), 4)
     assert make_row(slot, 7, Draft((1, 2))).parents is None
+
+
+async def test_trees_are_probed_once_when_they_are_loaded(tiny_package: Path) -> None:
+    async with running(tiny_package) as engine:
+        probed = []
+        for _ in range(2):
+            await ask(engine, PROMPT, max_tokens=4, speculation=TREE)
+            probed.append(engine.probed.tokens)
+        assert engine.exact
+        assert probed[0] == probed[1] > 0

@@ -20,7 +20,7 @@ from models.drafters.ngram import NgramDrafter
 from models.errors import UserError
 from models.memory import MemoryNeed
 from models.package import Package
-from models.probe import ProbeResult
+from models.probe import ProbeResult, probe_trees
 from models.sampling.noise import choice_seed
 from models.slots import Lease, Slot, SlotPool
 from models.target import Target
@@ -148,9 +148,14 @@ class Engine:
         self._queue.release(slot)
 
     async def load_trees(self) -> None:
-        """Have the graphs for trees loaded; requests for chains go on meanwhile."""
+        """Have the graphs for trees loaded and probed; requests for chains go on meanwhile."""
         async with self._loading_trees:
+            if self._target.trees_loaded:
+                return
             await asyncio.to_thread(self._target.load_trees)
+            vocab_size = self.package.manifest.target.vocab_size
+            found = await self.service.call(lambda: probe_trees(self._target, vocab_size))
+            self.probed = self.probed.also(found)
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]:
         return self._queue.compact(slot, start, path)
