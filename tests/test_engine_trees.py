@@ -289,6 +289,8 @@ class TestMovesThatFail:
             break_moves(engine, after=0)
             request = GenerationRequest(PROMPT, stop_ids=(answer[3],), speculation=TREE)
             next_prompt = (*PROMPT, *answer[:3], 5)
+            await engine.load_trees()
+            engine.target.runs.clear()
             engine.target.gate.clear()
             async with engine.open(request) as generation:
                 await until(lambda: len(engine.target.runs) == 1)
