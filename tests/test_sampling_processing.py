@@ -192,3 +192,16 @@ def test_temperatures_that_overflow_nothing() -> None:
         distribution = Sampler(sampling, prompt=[0]).distribution(given(logits, 2))
         found = distribution.dense(6)
         assert found == pytest.approx(naive(logits, sampling), abs=1e-6)
+
+
+@pytest.mark.parametrize("offset", [-1000.0, -300.0, 0.0, 300.0, 1000.0])
+def test_bounds_hold_where_the_log_sum_exp_is_rounded_coarsely(offset: float) -> None:
+    random = np.random.default_rng(5)
+    for temperature in (1e-5, 0.5, 1.0, 2.0):
+        for spread in (0.0, 1e-4, 1.0):
+            row = given(offset + spread * random.normal(size=2000) + np.eye(1, 2000)[0], listed=4)
+            distribution = Sampler(Sampling(temperature, seed=1), prompt=[1]).distribution(row)
+            least, most = distribution.total()
+            distribution.resolve()
+            total = distribution.total()[0]
+            assert least * (1 - 1e-6) <= total <= most * (1 + 1e-6)

@@ -20,7 +20,10 @@ from models.sampling.parameters import Sampling
 from models.sampling.truncation import keep_top_k, keep_top_p
 
 _LOGSUMEXP_ERROR = 1e-5
-"""Relative: the graph's log-sum-exp is float32, and reaches a few hundred at most."""
+"""Relative error of a row's mass: the graph adds it up in float32."""
+
+_ROUNDING = 2.0**-23
+"""Of the log-sum-exp itself, which is a float32: as much again for every unit of its size."""
 
 _LARGEST_EXPONENT = 600.0
 """Beyond it exp overflows."""
@@ -203,14 +206,14 @@ def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
     top = float(row.values[0])
     inside = float(np.exp(row.values - row.values[0]).sum(dtype=np.float64))
     total = math.exp(row.logsumexp - top)
-    error = _LOGSUMEXP_ERROR * total
+    error = (_LOGSUMEXP_ERROR + _ROUNDING * abs(row.logsumexp)) * total
     scale = math.exp(top - largest)
     more = (max(total - inside, 0.0) + error) * scale
     less = max(total - inside - error, 0.0) * scale
     single = math.exp(head.ceiling - largest)
     if a >= 1:
         most = min(most, more * single ** (a - 1))
-        least = n * (less / n) ** a
+        least = n * min(less / n, single) ** a
     else:
         most = min(most, n * (more / n) ** a)
         least = less * single ** (a - 1) if single > 0 else 0.0
