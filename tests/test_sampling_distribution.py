@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.draft import Proposal
-from models.sampling.distribution import Distribution, Draw
+from models.sampling.distribution import Distribution, Draw, _inverted
 from models.sampling.noise import Purpose
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
@@ -64,8 +64,6 @@ def test_draws_follow_the_distribution_listed_tokens_and_tail_alike() -> None:
 def test_a_token_without_mass_is_never_drawn_from_the_tail() -> None:
     weights = np.zeros(700, dtype=np.float32)
     weights[[3, 300, 699]] = [1e-8, 1.0, 1e-8]
-    from models.sampling.distribution import _inverted
-
     assert {_inverted(weights, u) for u in (1e-300, 1e-9, 0.5, 1 - 1e-12, 1.0)} == {3, 300, 699}
 
 
@@ -87,3 +85,17 @@ def test_a_drafter_draws_from_its_listed_tokens() -> None:
         -sum(q * math.log(q) for q in (0.4, 1 / 3, 4 / 15)), abs=1e-6
     )
     assert sampler.opened == 0
+
+
+def test_a_drafter_draws_even_where_nothing_listed_is_left() -> None:
+    banned = tuple((token, -100.0) for token in range(3))
+    sampler = Sampler(Sampling(temperature=1, top_k=1, logit_bias=banned, seed=5), prompt=[0])
+    token, proposal = sampler.draft(given(LOGITS, 3), [], shared=True)
+    assert (token, proposal.ids.tolist(), proposal.probabilities.tolist()) == (3, [3], [1.0])
+
+
+def test_rejecting_a_draft_whose_q_is_p_leaves_p() -> None:
+    same = Proposal(np.arange(7), distribution().dense(7))
+    left = distribution().minus(Proposal(same.ids, same.probabilities * (1 + 1e-12)))
+    assert left.draw(Draw(1, 2, Purpose.RESIDUAL)) in range(7)
+    assert left.dense(7) == pytest.approx(P, abs=1e-6)

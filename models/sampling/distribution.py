@@ -76,7 +76,8 @@ class Distribution:
     """Weights, not normalised, of the listed tokens `ids` (all above 0) and of the tail.
 
     `sure[i]` says that `ids[i]` certainly belongs to the support; another's weight counts only
-    if the resolved row confirms it.
+    if the resolved row confirms it. What is open is read from the row and the history when it is
+    resolved: before the target's next run and the sampler's next `commit`.
     """
 
     __slots__ = ("_open", "_tail", "_tail_mass", "bounds", "ids", "sure", "weights")
@@ -213,7 +214,10 @@ class Distribution:
         return rest
 
     def minus(self, proposal: Proposal) -> Distribution:
-        """The residual of a rejected sampled draft: max(0, p - q), not normalised."""
+        """The residual of a rejected sampled draft: max(0, p - q), not normalised.
+
+        Where p is q nothing is left of it, and nothing is rejected but by rounding: then p stays.
+        """
         self.resolve()
         total = self.total()[1]
         ids = np.union1d(self.ids, proposal.ids)
@@ -230,11 +234,18 @@ class Distribution:
         rest = Distribution(ids[left], weights[left])
         if tail is not None:
             rest._set_tail(tail)
-        return rest
+        return rest if rest.total()[1] > 0 else self
 
     def listed(self) -> Distribution:
-        """The listed tokens alone, as if they were everything: what a drafter draws from."""
-        return Distribution(self.ids, self.weights)
+        """The listed tokens alone, as if they were everything: what a drafter draws from.
+
+        Where none is left of them, the most likely token of the tail.
+        """
+        if self.ids.size:
+            return Distribution(self.ids, self.weights)
+        self.resolve()
+        assert self._tail is not None, "a support is never empty"
+        return Distribution.single(int(self._tail.argmax()))
 
     def proposal(self) -> Proposal:
         """q of a draft drawn from this distribution, which must have no tail."""
