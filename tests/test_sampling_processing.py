@@ -205,3 +205,25 @@ def test_bounds_hold_where_the_log_sum_exp_is_rounded_coarsely(offset: float) ->
             distribution.resolve()
             total = distribution.total()[0]
             assert least * (1 - 1e-6) <= total <= most * (1 + 1e-6)
+
+
+class AddedUpInFloat32(GivenRow):
+    """Its log-sum-exp is further off than a graph's: float32, one term after the other."""
+
+    @property
+    def logsumexp(self) -> float:
+        terms = np.exp(self.logits - self.logits.max())
+        return float(self.logits.max() + np.log(np.cumsum(terms, dtype=np.float32)[-1]))
+
+
+def test_bounds_hold_where_a_large_vocabulary_is_added_up_in_float32() -> None:
+    random, furthest = np.random.default_rng(2), 0.0
+    for scale in (0.01, 3.0, 6.0):
+        logits = (scale * random.normal(size=151_936)).astype(np.float32)
+        row = AddedUpInFloat32(logits, 64)
+        furthest = max(furthest, abs(row.logsumexp - given(logits).logsumexp))
+        distribution = Sampler(Sampling(1.0, seed=1), prompt=[1]).distribution(row)
+        least, most = distribution.total()
+        distribution.resolve()
+        assert least <= distribution.total()[0] <= most
+    assert furthest > 1e-4, "the cases are about rounding"

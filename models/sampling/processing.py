@@ -19,11 +19,9 @@ from models.sampling.history import Patch
 from models.sampling.parameters import Sampling
 from models.sampling.truncation import keep_top_k, keep_top_p
 
-_LOGSUMEXP_ERROR = 1e-5
-"""Relative error of a row's mass: the graph adds it up in float32."""
-
-_ROUNDING = 2.0**-23
-"""Of the log-sum-exp itself, which is a float32: as much again for every unit of its size."""
+_EXP_ERROR, _ADDING_ERROR, _ROUNDING = 1e-5, 2.0**-26, 2.0**-23
+"""Relative errors of a row's mass, which the graph adds up in float32: of its terms; for each token
+that is added (in four lanes or more); for each unit of the log-sum-exp, which is rounded too."""
 
 _LARGEST_EXPONENT = 600.0
 """Beyond it exp overflows."""
@@ -206,7 +204,8 @@ def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
     top = float(row.values[0])
     inside = float(np.exp(row.values - row.values[0]).sum(dtype=np.float64))
     total = math.exp(row.logsumexp - top)
-    error = (_LOGSUMEXP_ERROR + _ROUNDING * abs(row.logsumexp)) * total
+    relative = _EXP_ERROR + _ADDING_ERROR * row.vocab_size + _ROUNDING * abs(row.logsumexp)
+    error = relative * total
     scale = math.exp(top - largest)
     more = (max(total - inside, 0.0) + error) * scale
     less = max(total - inside - error, 0.0) * scale
