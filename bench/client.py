@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import struct
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 import aiohttp
 import orjson
+
+from models.sampling.parameters import Sampling
 
 _LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 _EVENT_SECONDS = 120.0
@@ -69,6 +72,13 @@ class WireAnswer:
         return (self.last - self.first) * 1e3 / behind
 
 
+def sampling_fields(sampling: Sampling) -> dict[str, Any]:
+    """As a request has them: all of them, so that no setting of the gateway's has a say."""
+    fields = dataclasses.asdict(sampling)
+    fields["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
+    return fields
+
+
 class Client:
     """One connection. One answer at a time."""
 
@@ -81,12 +91,15 @@ class Client:
         text: str,
         *,
         max_tokens: int,
+        sampling: Sampling | None = None,
         speculation: Mapping[str, Any] | None = None,
         previous: str | None = None,
         provenance: bool = False,
     ) -> WireAnswer:
         """The whole answer. Raises `GatewayError`."""
         request: dict[str, Any] = {"input": text, "max_output_tokens": max_tokens}
+        if sampling is not None:
+            request |= sampling_fields(sampling)
         if speculation is not None:
             request["speculation"] = dict(speculation)
         if previous is not None:

@@ -1,25 +1,36 @@
-"""Time per token through a real WebSocket, by draft length and category.
+"""Time per token through a real WebSocket, by draft length, rule and category.
 
 Each prompt is answered in every setting within moments, in alternating order, so that a machine
-that gets slower gets slower for all of them.
+that gets slower gets slower for all of them. All answers are drawn with the same parameters and
+the same seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 from typing import Any
 
-from bench.client import Client, WireAnswer, connected
-from bench.drafting import AUTO, OFF, Drafting, parse_lengths
+from bench.cells import Cell, Sample, cells_of, record
+from bench.client import Client, GatewayError, WireAnswer, connected
+from bench.drafting import (
+    AUTO,
+    COUPLED,
+    LOSSLESS,
+    Setting,
+    parse_lengths,
+    parse_rules,
+    settings_for,
+)
 from bench.gateway_process import running_gateway
 from bench.prompts import REPEATING_CATEGORIES, Question
 from bench.report import Findings, Promise, Table, milliseconds, none_of, number
+from bench.sampling import add_sampling_arguments, describe, sampling_of, settings_of
 from bench.setup import Setup, progress
 from models.errors import UserError
+from models.sampling.parameters import Sampling
 
 NEVER_SLOWER = 1 / 0.97
 """Ratio of times per token, `auto` to off, on any category."""
@@ -30,9 +41,27 @@ REPEATING = 0.4
 FEWEST_TOKENS = 8
 """Shorter answers say more about the first token than about the others."""
 
+_LOSSLESS_NOTE = {
+    COUPLED: "trees sum in another order: near ties may turn",
+    "classic": "the same distribution, another answer",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", default="0,auto", metavar="0,auto[,N...]")
+    parser.add_argument(
+        "--rules",
+        default=COUPLED,
+        metavar="RULE,...",
+        help=f"of {', '.join(LOSSLESS)}; default: {COUPLED}",
+    )
+    parser.add_argument(
+        "--branches",
+        type=int,
+        default=1,
+        metavar="N",
+        help="continuations in a draft, a tree with more than 1; default: 1",
+    )
     parser.add_argument("--max-tokens", type=int, default=192, metavar="N")
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
     parser.add_argument(
@@ -40,26 +69,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CATEGORY,...",
         help=f"categories promised {REPEATING}x; default: copy, edit and extract",
     )
+    add_sampling_arguments(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    settings: Sequence[Setting]
+    sampling: Sampling
+    repeats: int
+    max_tokens: int
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
-    settings = parse_lengths(parsed.lengths)
+    lengths, rules = parse_lengths(parsed.lengths), parse_rules(parsed.rules)
     repeats = 1 if setup.quick else parsed.repeats
     if repeats < 1 or parsed.max_tokens < FEWEST_TOKENS:
         raise UserError(
             f"--repeats must be at least 1 and --max-tokens at least {FEWEST_TOKENS}.",
             code="usage",
         )
+    settings = settings_for(lengths, rules, parsed.branches)
+    _check_trees(setup, parsed.branches)
     repeating = _repeating(parsed.repeating, setup.questions)
-    measured = asyncio.run(_measure(setup, settings, repeats, parsed.max_tokens))
+    asked = _Asked(settings, sampling_of(parsed), repeats, parsed.max_tokens)
+    measured = asyncio.run(_measure(setup, asked))
     findings = evaluate(measured, settings, repeating)
     described = {
-        "lengths": [setting.name for setting in settings],
+        "lengths": [length.name for length in lengths],
+        "rules": rules,
+        "branches": parsed.branches,
         "repeats": repeats,
         "max_tokens": parsed.max_tokens,
         "repeating": sorted(repeating),
+        "sampling": settings_of(asked.sampling),
     }
-    return Findings(described, findings.figures, findings.promises, findings.tables)
+    shown = Table(_title(asked.sampling, parsed.branches), (), ())
+    tables = [shown, *findings.tables]
+    return Findings(described, findings.figures, findings.promises, tables)
+
+
+def _check_trees(setup: Setup, branches: int) -> None:
+    if branches > 1 and not setup.package.manifest.target.tree_graphs:
+        raise UserError(
+            "the package has no graphs for trees; --branches must be 1. Export it again.",
+            code="usage",
+            param="branches",
+        )
+
+
+def _title(sampling: Sampling, branches: int) -> str:
+    trees = f"; drafts with up to {branches} branches" if branches > 1 else ""
+    return f"Sampling: {describe(sampling)}{trees}"
 
 
 def _repeating(given: str | None, questions: Iterable[Question]) -> frozenset[str]:
@@ -77,49 +137,48 @@ def _repeating(given: str | None, questions: Iterable[Question]) -> frozenset[st
     return named
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One answer, measured. `tpot_ms` is the client's clock, `server_tpot_ms` the gateway's."""
-
-    question: str
-    category: str
-    setting: str
-    repeat: int
-    ids: tuple[int, ...]
-    tpot_ms: float | None
-    server_tpot_ms: float | None
-    rounds: int
-    tau: float | None
-    draft_n: int
-    draft_n_accepted: int
-
-
-async def _measure(
-    setup: Setup, settings: Sequence[Drafting], repeats: int, max_tokens: int
-) -> list[Sample]:
+async def _measure(setup: Setup, asked: _Asked) -> list[Sample]:
     samples: list[Sample] = []
     async with running_gateway(setup) as gateway, connected(gateway.url) as client:
         # The first answers of a process are slower: pages are touched, bindings made.
-        for setting in settings:
-            await client.ask("Count to ten.", max_tokens=32, speculation=setting.wire)
+        for setting in asked.settings:
+            await _ask(client, "Count to ten.", setting, asked.sampling, 32)
         for done, question in enumerate(setup.questions, start=1):
-            for repeat in range(repeats):
-                order = settings if (repeat + done) % 2 else settings[::-1]
+            for repeat in range(asked.repeats):
+                order = asked.settings if (repeat + done) % 2 else asked.settings[::-1]
                 for setting in order:
-                    samples.append(await _sample(client, question, setting, repeat, max_tokens))
+                    text = question.turns[0]
+                    answer = await _ask(client, text, setting, asked.sampling, asked.max_tokens)
+                    samples.append(_sample(question, setting, repeat, answer))
             progress(f"speed: {done} of {len(setup.questions)} prompts")
     return samples
 
 
-async def _sample(
-    client: Client, question: Question, setting: Drafting, repeat: int, max_tokens: int
-) -> Sample:
-    answer: WireAnswer = await client.ask(
-        question.turns[0],
+async def _ask(
+    client: Client, text: str, setting: Setting, sampling: Sampling, max_tokens: int
+) -> WireAnswer:
+    answer = await client.ask(
+        text,
         max_tokens=max_tokens,
+        sampling=sampling,
         speculation=setting.wire,
         provenance=True,
     )
+    check_rule(setting, answer.timings)
+    return answer
+
+
+def check_rule(setting: Setting, timings: Mapping[str, Any]) -> None:
+    """Raises `GatewayError` where the gateway used another rule, or says another thing of it."""
+    used, lossless = timings["rule"], timings["lossless"]
+    if setting.rule is not None and used != setting.rule:
+        raise GatewayError(f"asked for the rule {setting.rule}, it used {used}")
+    if lossless is not setting.lossless:
+        verified = "speculation off" if setting.rule is None else f"the rule {setting.rule}"
+        raise GatewayError(f"it says lossless {str(lossless).lower()} of an answer with {verified}")
+
+
+def _sample(question: Question, setting: Setting, repeat: int, answer: WireAnswer) -> Sample:
     timings = answer.timings
     return Sample(
         question=question.id,
@@ -133,88 +192,56 @@ async def _sample(
         tau=timings["tau"],
         draft_n=timings["draft_n"],
         draft_n_accepted=timings["draft_n_accepted"],
+        lossless=timings["lossless"],
+        exact=timings["exact"],
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A category in one setting. Times are means over prompts of medians over repeats."""
-
-    category: str
-    setting: str
-    prompts: int
-    tokens: int
-    tpot_ms: float | None
-    server_tpot_ms: float | None
-    ratio: float | None
-    tau: float | None
-    alpha: float | None
-    rounds: int
-
-
 def evaluate(
-    samples: Sequence[Sample], settings: Sequence[Drafting], repeating: frozenset[str]
+    samples: Sequence[Sample], settings: Sequence[Setting], repeating: frozenset[str]
 ) -> Findings:
     """Figures and promises of `samples`, with the settings and limits of `run`."""
-    categories = list(dict.fromkeys(sample.category for sample in samples))
-    cells = [
-        _cell(samples, category, setting.name) for category in categories for setting in settings
-    ]
-    different = _different(samples)
+    cells = cells_of(samples, settings)
     short = sorted({sample.question for sample in samples if sample.tpot_ms is None})
-    promises = [none_of("answers that differ between settings", len(different))]
-    if any(setting.name == AUTO for setting in settings):
-        promises += [_promise(cell, repeating) for cell in cells if cell.setting == AUTO]
+    promises = _identity(samples, settings, cells)
+    promises += [
+        _promise(cell, repeating) for cell in cells if (cell.length, cell.rule) == (AUTO, COUPLED)
+    ]
     figures: dict[str, Any] = {
-        "cells": [_record(cell) for cell in cells],
-        "samples": [_record(sample) for sample in samples],
-        "different": different,
+        "cells": [record(cell) for cell in cells],
+        "samples": [record(sample) for sample in samples],
+        "different": _different(samples, [item for item in settings if item.identical]),
         "too_short": short,
     }
     return Findings({}, figures, promises, _tables(cells, short))
 
 
-def _record(item: Cell | Sample) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in type(item).__slots__}
+def _identity(
+    samples: Sequence[Sample], settings: Sequence[Setting], cells: Sequence[Cell]
+) -> list[Promise]:
+    """Chains under `coupled` are promised to change nothing; of other rules it is told."""
+    chains = [item for item in settings if item.identical]
+    promises: list[Promise] = []
+    if len(chains) > 1 or chains == list(settings):
+        count = len(_different(samples, chains))
+        promises.append(none_of("answers that differ between settings", count))
+    off = [item for item in settings if item.rule is None]
+    for rule in dict.fromkeys(item.rule for item in settings if not item.identical):
+        under = [item for item in settings if item.rule == rule]
+        count = len(_different(samples, [*off, *under]))
+        name = f"{rule}: answers that differ from off"
+        note = next(cell.mark for cell in cells if cell.rule == rule) or _LOSSLESS_NOTE[str(rule)]
+        promises.append(Promise(name, float(count), "<=", 0.0, note=note, applies=False))
+    return promises
 
 
-def _cell(samples: Sequence[Sample], category: str, setting: str) -> Cell:
-    members = [item for item in samples if (item.category, item.setting) == (category, setting)]
-    timed = [item for item in members if item.tpot_ms is not None]
-    plain = [item for item in samples if (item.category, item.setting) == (category, OFF)]
-    tpot = _mean_of_medians((item.question, item.tpot_ms) for item in timed)
-    plain_tpot = _mean_of_medians((item.question, item.tpot_ms) for item in plain)
-    drafted = sum(item.draft_n for item in members)
-    accepted = sum(item.draft_n_accepted for item in members)
-    rounds = sum(item.rounds for item in members)
-    return Cell(
-        category=category,
-        setting=setting,
-        prompts=len({item.question for item in timed}),
-        tokens=sum(len(item.ids) for item in timed),
-        tpot_ms=tpot,
-        server_tpot_ms=_mean_of_medians((item.question, item.server_tpot_ms) for item in timed),
-        ratio=tpot / plain_tpot if tpot is not None and plain_tpot else None,
-        # accepted tokens and one bonus token a round
-        tau=(accepted + rounds) / rounds if rounds else None,
-        alpha=accepted / drafted if drafted else None,
-        rounds=rounds,
-    )
-
-
-def _mean_of_medians(values: Iterable[tuple[str, float | None]]) -> float | None:
-    groups: dict[str, list[float]] = {}
-    for question, value in values:
-        if value is not None:
-            groups.setdefault(question, []).append(value)
-    return fmean(median(group) for group in groups.values()) if groups else None
-
-
-def _different(samples: Sequence[Sample]) -> list[str]:
+def _different(samples: Sequence[Sample], settings: Sequence[Setting]) -> list[str]:
     """Prompts whose answers are not the same token for token in every setting and repeat."""
+    names = {setting.name for setting in settings}
     seen: dict[str, set[tuple[int, ...]]] = {}
     for sample in samples:
-        seen.setdefault(sample.question, set()).add(sample.ids)
+        if sample.setting in names:
+            seen.setdefault(sample.question, set()).add(sample.ids)
     return [question for question, answers in seen.items() if len(answers) > 1]
 
 
@@ -230,7 +257,7 @@ def _tables(cells: Sequence[Cell], short: Sequence[str]) -> list[Table]:
     rows = [
         (
             cell.category,
-            cell.setting,
+            f"{cell.setting} ({cell.mark})" if cell.mark else cell.setting,
             str(cell.prompts),
             str(cell.tokens),
             milliseconds(cell.tpot_ms),
@@ -239,12 +266,13 @@ def _tables(cells: Sequence[Cell], short: Sequence[str]) -> list[Table]:
             number(cell.tau),
             number(cell.alpha),
             str(cell.rounds),
+            number(cell.identical, 3),
         )
         for cell in cells
     ]
     header = (
         "category",
-        "length",
+        "setting",
         "prompts",
         "tokens",
         "TPOT ms",
@@ -253,9 +281,10 @@ def _tables(cells: Sequence[Cell], short: Sequence[str]) -> list[Table]:
         "tau",
         "alpha",
         "rounds",
+        "same as off",
     )
     tables = [Table("Time per token, milliseconds", header, rows)]
     if short:
-        title = f"Not timed, answers under {FEWEST_TOKENS} tokens"
+        title = f"With answers under {FEWEST_TOKENS} tokens, which are not timed"
         tables.insert(0, Table(title, ("prompt",), [(question,) for question in short]))
     return tables

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from bench.client import WireAnswer
-from bench.drafting import parse_lengths
+from bench.cells import Sample
+from bench.client import GatewayError, WireAnswer, sampling_fields
+from bench.drafting import Setting, parse_lengths, settings_for
 from bench.prompts import Question
-from bench.speed import FEWEST_TOKENS, NEVER_SLOWER, REPEATING, Sample, _repeating, evaluate
+from bench.report import Findings
+from bench.speed import FEWEST_TOKENS, NEVER_SLOWER, REPEATING, _repeating, check_rule, evaluate
 from models.errors import UserError
+from models.sampling.parameters import Sampling
 
-SETTINGS = parse_lengths("0,auto")
+
+def settings(lengths: str, rules: str = "coupled", branches: int = 1) -> list[Setting]:
+    return settings_for(parse_lengths(lengths), rules.split(","), branches)
+
+
+SETTINGS = settings("0,auto")
 
 
 def sample(question: str, category: str, setting: str, tpot: float | None, **more: int) -> Sample:
@@ -26,7 +36,13 @@ def sample(question: str, category: str, setting: str, tpot: float | None, **mor
         tau=None,
         draft_n=more.get("draft_n", 0),
         draft_n_accepted=more.get("accepted", 0),
+        lossless=not more.get("lossy", 0),
+        exact=True,
     )
+
+
+def status_of(found: Findings) -> dict[str, str]:
+    return {promise.name: promise.status for promise in found.promises}
 
 
 def test_a_category_is_the_mean_over_prompts_of_medians_over_repeats() -> None:
@@ -77,10 +93,150 @@ def test_a_category_of_short_answers_is_not_timed_and_said_so() -> None:
     ]
     found = evaluate(samples, SETTINGS, frozenset())
     assert found.figures["too_short"] == ["1"]
-    promises = {promise.name: promise.status for promise in found.promises}
-    assert promises["qa: auto / off"] == "not applicable"
-    assert promises["rag: auto / off"] == "held"
+    assert status_of(found)["qa: auto / off"] == "not applicable"
+    assert status_of(found)["rag: auto / off"] == "held"
     assert found.tables[0].rows == [("1",)]
+
+
+def test_a_ratio_is_over_the_prompts_that_both_settings_timed() -> None:
+    samples = [
+        sample("1", "qa", "off", 10.0),
+        sample("2", "qa", "off", 90.0),
+        sample("1", "qa", "auto typical", 5.0, lossy=1),
+        sample("2", "qa", "auto typical", None, lossy=1),
+    ]
+    _, typical = evaluate(samples, settings("0,auto", "typical"), frozenset()).figures["cells"]
+    assert typical["prompts"] == 1
+    assert typical["tpot_ms"] == 5.0
+    assert typical["ratio"] == 0.5
+
+
+RULES = "coupled,classic,typical,synthetic"
+
+
+def under_rules(lengths: str, branches: int, **tokens: int) -> Findings:
+    """Two prompts in four settings; each rule answers the second one with its own token."""
+    samples: list[Sample] = []
+    for question in ("1", "2"):
+        samples.append(sample(question, "qa", "off", 10.0))
+        samples.append(sample(question, "qa", "auto", 9.0, token=tokens.get("coupled", 7)))
+        for rule in RULES.split(",")[1:]:
+            token = tokens.get(rule, 7) if question == "2" else 7
+            lossy = int(rule in ("typical", "synthetic"))
+            samples.append(sample(question, "qa", f"auto {rule}", 90.0, token=token, lossy=lossy))
+    return evaluate(samples, settings(lengths, RULES, branches), frozenset())
+
+
+def test_only_chains_under_coupled_are_promised_to_change_nothing() -> None:
+    found = under_rules("0,auto", 1, classic=8, typical=9)
+    assert status_of(found) == {
+        "answers that differ between settings": "held",
+        "classic: answers that differ from off": "not applicable",
+        "typical: answers that differ from off": "not applicable",
+        "synthetic: answers that differ from off": "not applicable",
+        "qa: auto / off": "held",
+    }
+    assert found.held
+    notes = {promise.name.partition(":")[0]: promise for promise in found.promises}
+    assert notes["classic"].note == "the same distribution, another answer"
+    assert notes["typical"].note == "lossy"
+    assert notes["synthetic"].note == "meaningless"
+    assert [notes[rule].measured for rule in ("classic", "typical", "synthetic")] == [1, 1, 0]
+    assert found.figures["different"] == []
+
+
+def test_another_answer_under_coupled_is_broken_beside_other_rules() -> None:
+    found = under_rules("0,auto", 1, coupled=8)
+    assert status_of(found)["answers that differ between settings"] == "BROKEN"
+    assert found.figures["different"] == ["1", "2"]
+
+
+def test_trees_may_turn_near_ties() -> None:
+    found = under_rules("0,auto", 4, coupled=8)
+    assert "answers that differ between settings" not in status_of(found)
+    assert status_of(found)["coupled: answers that differ from off"] == "not applicable"
+    assert found.promises[0].measured == 2
+    assert "near ties" in found.promises[0].note
+
+
+def test_speed_is_promised_of_auto_under_coupled_alone() -> None:
+    assert [name for name in status_of(under_rules("0,auto", 1)) if " / " in name] == [
+        "qa: auto / off"
+    ]
+    fixed = [sample("1", "qa", "off", 10.0), sample("1", "qa", "4", 90.0)]
+    assert status_of(evaluate(fixed, settings("0,4"), frozenset())) == {
+        "answers that differ between settings": "held"
+    }
+    classic = [sample("1", "qa", "off", 10.0), sample("1", "qa", "auto classic", 90.0)]
+    assert evaluate(classic, settings("0,auto", "classic"), frozenset()).held
+
+
+def test_tables_name_rules_and_mark_what_is_not_the_targets_answer() -> None:
+    found = under_rules("0,auto", 1, classic=8, typical=9)
+    shown = {row[1]: row[-1] for row in found.tables[0].rows}
+    assert shown == {
+        "off": "-",
+        "auto": "1.000",
+        "auto classic": "0.500",
+        "auto typical (lossy)": "0.500",
+        "auto synthetic (meaningless)": "1.000",
+    }
+    cells = {cell["setting"]: cell for cell in found.figures["cells"]}
+    assert [(cell["length"], cell["rule"], cell["mark"]) for cell in cells.values()] == [
+        ("off", None, ""),
+        ("auto", "coupled", ""),
+        ("auto", "classic", ""),
+        ("auto", "typical", "lossy"),
+        ("auto", "synthetic", "meaningless"),
+    ]
+    assert cells["off"]["identical"] is None
+    assert cells["auto typical"]["identical"] == 0.5
+
+
+def test_an_answer_is_compared_with_off_of_its_own_repeat() -> None:
+    samples = [
+        sample("1", "qa", "off", 9.0, repeat=0, token=7),
+        sample("1", "qa", "off", 9.0, repeat=1, token=8),
+        sample("1", "qa", "auto classic", 9.0, repeat=0, token=8),
+        sample("1", "qa", "auto classic", 9.0, repeat=1, token=8),
+    ]
+    found = evaluate(samples, settings("0,auto", "classic"), frozenset())
+    assert found.figures["cells"][1]["identical"] == 0.5
+
+
+def timings(rule: str, lossless: bool) -> dict[str, Any]:
+    return {"rule": rule, "lossless": lossless}
+
+
+def test_a_gateway_that_says_another_thing_of_a_rule_is_an_error() -> None:
+    off, coupled, typical = settings("0,auto", "coupled,typical")
+    check_rule(off, timings("coupled", True))
+    check_rule(coupled, timings("coupled", True))
+    check_rule(typical, timings("typical", False))
+    with pytest.raises(GatewayError, match="lossless true of an answer with the rule typical"):
+        check_rule(typical, timings("typical", True))
+    with pytest.raises(GatewayError, match="lossless false of an answer with the rule coupled"):
+        check_rule(coupled, timings("coupled", False))
+    with pytest.raises(GatewayError, match="lossless false of an answer with speculation off"):
+        check_rule(off, timings("coupled", False))
+    with pytest.raises(GatewayError, match="asked for the rule typical, it used coupled"):
+        check_rule(typical, timings("coupled", True))
+
+
+def test_every_parameter_of_sampling_is_sent() -> None:
+    sampling = Sampling(temperature=0.8, top_k=5, seed=7, logit_bias=((3, -1.5),))
+    assert sampling_fields(sampling) == {
+        "temperature": 0.8,
+        "top_k": 5,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {"3": -1.5},
+        "min_tokens": 0,
+        "seed": 7,
+    }
 
 
 def test_repeating_categories_are_those_present_or_those_named() -> None:
