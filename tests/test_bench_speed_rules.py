@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from bench.__main__ import main
+from bench.client import GatewayError, connected
+from bench.drafting import parse_lengths, settings_for
 from bench.setup import Setup
-from bench.speed import _check_trees
+from bench.speed import _ask, _check_trees
 from models.errors import UserError
 from models.package import load_package
+from models.sampling.parameters import Sampling
+from tests.fake_engine import FakeEngine
+from tests.http_serving import serving
 
 TURNS = ("the cat and the hat and the cat and the hat", "to be or not to be or not to be")
 
@@ -98,6 +103,19 @@ def test_trees_need_their_graphs(tiny_package: Path) -> None:
     _check_trees(setup, 1)
     with pytest.raises(UserError, match="no graphs for trees; --branches must be 1"):
         _check_trees(setup, 2)
+
+
+async def test_no_answer_is_taken_that_was_verified_otherwise() -> None:
+    off, coupled, typical = settings_for(parse_lengths("0,auto"), ["coupled", "typical"])
+    async with serving(FakeEngine("yes")) as served, connected(served.url) as client:
+        for setting in (off, coupled):
+            assert (await _ask(client, "one", setting, Sampling(seed=0), 4)).text == "yes"
+        assert (await _ask(client, "one", typical, Sampling(seed=0), 4)).timings[
+            "rule"
+        ] == "typical"
+        unheard = dataclasses.replace(typical, wire={"policy": "auto"})
+        with pytest.raises(GatewayError, match="asked for the rule typical, it used coupled"):
+            await _ask(client, "one", unheard, Sampling(seed=0), 4)
 
 
 def test_an_unknown_rule_is_told_to_the_user(
