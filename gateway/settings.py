@@ -55,6 +55,7 @@ class Settings:
     queue: int = _ENGINE.queue
     prefill_chunk: int = _ENGINE.prefill_chunk
     busy_chunk: int = _ENGINE.busy_chunk
+    trees: bool = _ENGINE.trees
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     allowed_origins: tuple[str, ...] = ()
     insecure: bool = False
@@ -102,6 +103,7 @@ class Settings:
             queue=self.queue,
             prefill_chunk=self.prefill_chunk,
             busy_chunk=self.busy_chunk,
+            trees=self.trees,
         )
 
 

@@ -6,7 +6,7 @@ depends on the processor and the provider, so it is measured when a package is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,38 +63,40 @@ def probe(target: Target, slots: Sequence[Slot], vocab_size: int) -> ProbeResult
     return ProbeResult(exact=not differences, tokens=length, differences=tuple(differences))
 
 
-def probe_trees(target: Target, vocab_size: int) -> ProbeResult:
+def probe_trees(target: Target, vocab_size: int) -> Iterator[ProbeResult]:
     """Run chains beside trees and alone, once the target has loaded its trees; compare bits.
 
     Trees themselves are exact up to rounding only; requests that ride along must not notice.
-    Makes the slots it needs.
+    Makes the slots it needs. A generator, so that other runs may come between its own: each step
+    is one run or a few, and yields what it found.
     """
     length = sum(BESIDE_TREES)
     ids = np.random.default_rng(1).integers(0, vocab_size, length).tolist()
     chain, beside, *others = target.make_slots(max(target.most_rows, 2), length)
     whole = _run_chunks(target, chain, ids, [length])
     kv = _host_kv(chain, length)
-    differences = []
+    yield ProbeResult(exact=True, tokens=length, differences=())
     for rows in range(2, target.most_rows + 1):
-        trees = [*others[: rows - 2], chain]
-        found = _run_beside(target, beside, trees, ids)
-        if not (_same(whole, found) and _same_arrays(kv, _host_kv(beside, length))):
-            differences.append(f"a chain beside {rows - 1} trees")
-    return ProbeResult(exact=not differences, tokens=length, differences=tuple(differences))
+        parts = []
+        for part in _run_beside(target, beside, [*others[: rows - 2], chain], ids):
+            parts.append(part)
+            yield ProbeResult(exact=True, tokens=0, differences=())
+        if not (_same(whole, _join(parts)) and _same_arrays(kv, _host_kv(beside, length))):
+            yield ProbeResult(False, 0, (f"a chain beside {rows - 1} trees",))
 
 
-def _run_beside(target: Target, slot: Slot, trees: Sequence[Slot], ids: list[int]) -> RowResult:
+def _run_beside(
+    target: Target, slot: Slot, trees: Sequence[Slot], ids: list[int]
+) -> Iterator[RowResult]:
     """The results of `ids` as a chain in chunks while every one of `trees` verifies a tree."""
     for tree in trees:
         _run_chunks(target, tree, ids[:2], [2])
     slot.truncate(0)
-    parts = []
     for width in BESIDE_TREES:
         chunk = tuple(ids[slot.length : slot.length + width])
         rows = [Row(tree, tuple(ids[2:7]), 1, parents=(-1, 0, 0, 1, 2)) for tree in trees]
-        parts.append(target.run([Row(slot, chunk, logits=width), *rows])[0])
+        yield target.run([Row(slot, chunk, logits=width), *rows])[0]
         slot.commit(chunk)
-    return _join(parts)
 
 
 def _run_chunks(target: Target, slot: Slot, ids: list[int], widths: Sequence[int]) -> RowResult:

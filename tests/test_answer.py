@@ -145,6 +145,26 @@ async def test_the_answer_stops_at_the_first_end_of_sequence_inside_an_accepted_
     assert (plain.ids, plain.text, plain.finished.reason) == (answer[:stop], text, "stop")
 
 
+@pytest.mark.parametrize("length", [3, 7, 20])
+async def test_what_is_accepted_behind_the_end_counts_for_nothing(
+    tiny_package: Path, package: Package, answer: list[int], length: int
+) -> None:
+    """llama.cpp#14104, sglang#13212: `tau` and what was accepted are of the answer alone."""
+    end = fresh_token(answer, 3, 8)
+    async with running(tiny_package) as engine:
+        engine.eos_ids = frozenset({answer[end]})
+        engine.drafter_of = lambda: scripted(package, answer)
+        fixed = Speculation(policy="fixed", length=length)
+        said = await ask(engine, PROMPT, ignore_eos=False, max_tokens=40, speculation=fixed)
+        timings = said.finished.timings
+    assert said.ids == answer[:end]
+    # The first token is the prefill's; the end itself is the last that a round gave.
+    assert timings.tau == end / timings.rounds
+    assert timings.rounds == -(-end // (length + 1))
+    bonus = end // (length + 1)
+    assert timings.draft_n_accepted == end - bonus
+
+
 @pytest.mark.parametrize("wrong", [0, 1])
 @pytest.mark.parametrize("least", [1, 9])
 async def test_end_of_sequence_as_the_bonus_token(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from models.package import Package, load_package
-from models.probe import BESIDE_TREES, CHUNKINGS, probe, probe_trees
+from models.probe import BESIDE_TREES, CHUNKINGS, ProbeResult, probe, probe_trees
 from models.providers import select_provider
 from models.target import Row, RowResult, Target
 
@@ -119,8 +120,13 @@ def trees(target: DisturbedTarget) -> DisturbedTarget:
     return target
 
 
+def found_beside_trees(target: Target, package: Package) -> ProbeResult:
+    steps = probe_trees(target, package.manifest.target.vocab_size)
+    return functools.reduce(ProbeResult.also, steps)
+
+
 def test_chains_beside_trees_keep_their_bits(trees: Target, package: Package) -> None:
-    result = probe_trees(trees, package.manifest.target.vocab_size)
+    result = found_beside_trees(trees, package)
     assert (result.exact, result.differences) == (True, ())
     assert result.tokens == sum(BESIDE_TREES)
 
@@ -137,5 +143,5 @@ def test_a_difference_beside_trees_is_named(
             nudge(getattr(results[0], part) if values is None else values)
 
     trees.disturb = disturb
-    result = probe_trees(trees, package.manifest.target.vocab_size)
+    result = found_beside_trees(trees, package)
     assert (result.exact, result.differences) == (False, (f"a chain beside {rows - 1} trees",))

@@ -28,10 +28,17 @@ def a_record(clock: Clock) -> Record:
     return Record(prompt_tokens=10, opened=clock.now)
 
 
+def mark(record: Record, drafted: int, accepted: int, *, tree: bool = False) -> None:
+    """A round that added its bonus token as well."""
+    record.mark_round(
+        drafted=drafted, accepted=accepted, advanced=accepted + 1, verify_ms=10.0, tree=tree
+    )
+
+
 def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
     record = a_record(clock)
     for drafted, accepted in ((4, 4), (4, 0), (0, 0), (2, 1)):
-        record.mark_round(drafted, accepted, verify_ms=10.0, tree=False)
+        mark(record, drafted, accepted)
     timings = record.timings("ngram", "auto", "coupled", exact=True)
     assert (timings.draft_n, timings.draft_n_accepted, timings.rounds) == (10, 5, 4)
     assert timings.alpha == 0.5
@@ -47,7 +54,7 @@ def test_what_was_not_measured_is_missing_and_not_zero(clock: Clock) -> None:
 
 def test_no_alpha_where_nothing_was_drafted(clock: Clock) -> None:
     record = a_record(clock)
-    record.mark_round(0, 0, 5.0, tree=False)
+    mark(record, 0, 0)
     timings = record.timings("off", "off", "coupled", exact=True)
     assert (timings.tau, timings.alpha) == (1.0, None)
 
@@ -109,6 +116,6 @@ def test_rules_that_are_not_lossless_are_marked(clock: Clock, rule: str, lossles
 
 def test_an_answer_with_a_tree_in_it_is_not_exact(clock: Clock) -> None:
     record = a_record(clock)
-    record.mark_round(3, 1, 5.0, tree=True)
-    record.mark_round(3, 1, 5.0, tree=False)
+    mark(record, 3, 1, tree=True)
+    mark(record, 3, 1)
     assert record.timings("ngram", "auto", "coupled", exact=True).exact is False

@@ -23,6 +23,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "prefill_chunk": "prompt tokens per run",
         "busy_chunk": "prompt tokens per run while answers are streaming",
         "allowed_origins": "origins of web pages that may connect, separated by commas",
+        "trees": "load the graphs for drafts that branch at start, not at their first use",
         "insecure": "listen beyond this machine without API keys",
         "log_level": "debug, info, warning or error",
         "drain_seconds": "how long running answers may go on after a request to stop",

@@ -161,7 +161,8 @@ class Answer:
         """The first token from `rows`, which the next run overwrites; rounds until the end."""
         if self._transcript.reason is not None:
             return  # no token is wanted
-        token = self._accept(rows, Draft()).bonus
+        outcome, _ = self._accept(rows, Draft())
+        token = outcome.bonus
         self._say()
         self._resources.streaming(1)
         try:
@@ -179,9 +180,13 @@ class Answer:
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
-        outcome = self._accept(verified.result, draft)
+        outcome, taken = self._accept(verified.result, draft)
         self._record.mark_round(
-            len(draft.tokens), outcome.accepted, verified.run_ms, tree=row.parents is not None
+            drafted=len(draft.tokens),
+            accepted=min(outcome.accepted, taken),
+            advanced=taken,
+            verify_ms=verified.run_ms,
+            tree=row.parents is not None,
         )
         self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
         self._keep(slot, row, draft, outcome)
@@ -224,8 +229,8 @@ class Answer:
         self._record.draft_ms += (time.perf_counter() - started) * 1e3
         return draft
 
-    def _accept(self, rows: Rows, draft: Draft) -> Outcome:
-        """What stands of `draft` goes into the transcript.
+    def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, int]:
+        """What stands of `draft` goes into the transcript; how many tokens it took of that.
 
         Reads `rows`: nothing may be awaited between the run and this.
         """
@@ -243,10 +248,10 @@ class Answer:
                 for token, source, row in zip(tokens, sources, behind, strict=True)
             ]
         self._record.accept_ms += (time.perf_counter() - started) * 1e3
-        self._transcript.add(said)
+        taken = self._transcript.add(said)
         if self._transcript.reason is None:
             self._sampler.commit(tokens)
-        return outcome
+        return outcome, taken
 
     def _say(self) -> None:
         """Emit what became final."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
 from gateway.engine.costs import RunCosts
 from gateway.engine.generation import Generation
-from gateway.engine.loading import Report, load, load_template, slot_context
+from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import TargetService
@@ -25,6 +26,8 @@ from models.sampling.noise import choice_seed
 from models.slots import Lease, Slot, SlotPool
 from models.target import Target
 from models.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Engine:
         self._target = target
         self._pool = pool
         self._queue = SlotQueue(pool, self.service, target.compact, options.queue)
-        self._loading_trees = asyncio.Lock()
+        self._trees: asyncio.Task[None] | None = None
         self._orders = 0
         self._streams = 0
         self._draining = False
@@ -81,8 +84,9 @@ class Engine:
         cls, package: Package, options: EngineOptions, report: Report | None = None
     ) -> Engine:
         """Load, probe and calibrate. Raises `UserError` when the package cannot run here."""
-        loaded = await asyncio.to_thread(load, package, options, report or (lambda line: None))
-        return cls(
+        report = report or (lambda line: None)
+        loaded = await asyncio.to_thread(load, package, options, report)
+        engine = cls(
             package,
             options,
             loaded.target,
@@ -91,6 +95,10 @@ class Engine:
             loaded.costs,
             loaded.memory,
         )
+        if options.trees:
+            await engine.load_trees()
+            report("graphs for trees loaded")
+        return engine
 
     @property
     def exact(self) -> bool:
@@ -139,6 +147,8 @@ class Engine:
     async def close(self) -> None:
         """Refuse new requests and end the worker. Generations that still run fail (`draining`)."""
         self._draining = True
+        if self._trees is not None:
+            self._trees.cancel()
         await self.service.close()
 
     async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
@@ -148,14 +158,31 @@ class Engine:
         self._queue.release(slot)
 
     async def load_trees(self) -> None:
-        """Have the graphs for trees loaded and probed; requests for chains go on meanwhile."""
-        async with self._loading_trees:
-            if self._target.trees_loaded:
-                return
-            await asyncio.to_thread(self._target.load_trees)
-            vocab_size = self.package.manifest.target.vocab_size
-            found = await self.service.call(lambda: probe_trees(self._target, vocab_size))
+        """Have the graphs for trees loaded and probed, once; other requests go on meanwhile.
+
+        Raises `UserError` `out_of_memory`; the next request tries again.
+        """
+        if self._trees is None:
+            self._trees = asyncio.create_task(self._load_trees(), name="trees")
+            self._trees.add_done_callback(self._trees_ended)
+        # A request that is cancelled must not end what others wait for.
+        await asyncio.shield(self._trees)
+
+    async def _load_trees(self) -> None:
+        log.info("loading the graphs for trees")
+        thread = yielding_thread()
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, self._target.load_trees)
+        finally:
+            thread.shutdown(wait=False)
+        steps = probe_trees(self._target, self.package.manifest.target.vocab_size)
+        while (found := await self.service.call(lambda: next(steps, None))) is not None:
             self.probed = self.probed.also(found)
+        log.info("loaded the graphs for trees")
+
+    def _trees_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._trees = None
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]:
         return self._queue.compact(slot, start, path)

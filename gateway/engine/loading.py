@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gateway.engine.costs import CALIBRATION_WIDTHS, RunCosts
@@ -19,6 +22,8 @@ from models.slots import Slot, SlotPool
 from models.target import Row, Target
 
 Report = Callable[[str], None]
+
+_LEAST_PRIORITY = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,12 @@ def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
     need = memory_need(package, options.slots, context, options.prefill_chunk)
     report(f"memory needed: {need.describe()}")
     require_memory(need)
+    if options.trees and not spec.tree_graphs:
+        raise UserError(
+            "the package has no graphs for trees; start without trees.",
+            code="invalid_setting",
+            param="trees",
+        )
     target = Target(package, provider, options.threads)
     slots = target.make_slots(options.slots, context)
     report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
@@ -55,6 +66,16 @@ def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
     costs = RunCosts(measure_costs(target, slots[0]))
     pool = SlotPool(slots, can_copy=provider.memory == "cpu")
     return Loaded(target, pool, probed, costs, need)
+
+
+def yielding_thread() -> ThreadPoolExecutor:
+    """A thread that takes what others leave of the processors: running streams come first."""
+    return ThreadPoolExecutor(1, thread_name_prefix="background", initializer=_yield_to_others)
+
+
+def _yield_to_others() -> None:
+    # On Linux a thread has a priority of its own.
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LEAST_PRIORITY)
 
 
 def load_template(package: Package) -> ChatTemplate | None:

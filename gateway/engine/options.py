@@ -16,7 +16,8 @@ class EngineOptions:
 
     `slots` requests run at once, `queue` more may wait. `context` tokens per slot (None: the
     package's). A prompt is prefilled in chunks of `prefill_chunk` tokens, or of `busy_chunk`
-    while other answers are streaming, so that their gaps stay short.
+    while other answers are streaming, so that their gaps stay short. With `trees` the graphs for
+    drafts that branch are loaded at start, not when the first request needs them.
     """
 
     device: str = "auto"
@@ -26,6 +27,7 @@ class EngineOptions:
     queue: int = 64
     prefill_chunk: int = IDLE_CHUNK
     busy_chunk: int = BUSY_CHUNK
+    trees: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (

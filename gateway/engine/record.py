@@ -45,9 +45,13 @@ class Record:
                 self.first_token = self.last_token
         self.completion_tokens = total
 
-    def mark_round(self, drafted: int, accepted: int, verify_ms: float, *, tree: bool) -> None:
+    def mark_round(
+        self, *, drafted: int, accepted: int, advanced: int, verify_ms: float, tree: bool
+    ) -> None:
+        """`drafted` tokens were verified, and the answer advanced by `advanced`, of which
+        `accepted` were drafted. What was accepted behind the answer's end is in neither."""
         self.rounds += 1
-        self.decoded += accepted + 1
+        self.decoded += advanced
         self.drafted += drafted
         self.accepted += accepted
         self.trees += tree

@@ -64,15 +64,21 @@ class Transcript:
         """Tokens that still fit into the answer."""
         return self._limit - self.count
 
-    def add(self, tokens: Iterable[Said]) -> None:
-        """Take `tokens` up to where the answer ends; then `reason` says why."""
+    def add(self, tokens: Iterable[Said]) -> int:
+        """Take `tokens` up to where the answer ends; then `reason` says why.
+
+        Returns how many were looked at: what comes behind the end never was part of the answer.
+        """
+        taken = 0
         for said in tokens:
             if self.reason is not None:
-                return
+                break
+            taken += 1
             if said.id in self._endings and self.count >= self._least:
                 self._end_at(said.id)
             else:
                 self._append(said)
+        return taken
 
     def take(self, round_: int) -> Delta | None:
         """What became final since the last call; None where that is nothing."""

@@ -66,9 +66,10 @@ class AdaSD:
 
     Accept x where the Jensen-Shannon distance of p and q (base 2, in [0, 1]) is at most one
     threshold; stop a draft before the first token, its own first excepted, whose q has more entropy
-    than another. Each threshold follows the request: it is the midpoint between the mean over tokens that were the target's own
-    draw and the mean over those that were not. Until both kinds have been seen only the target's
-    own draw is accepted, and no draft is stopped. A one-hot q has no entropy and is judged by p(x).
+    than another. Each threshold follows the request: it is the midpoint between the mean over
+    tokens that were the target's own draw and the mean over those that were not. Until both kinds
+    have been seen only the target's own draw is accepted, and no draft is stopped. A one-hot q has
+    no entropy and is judged by p(x).
     """
 
     def __init__(self) -> None:
