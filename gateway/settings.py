@@ -153,16 +153,18 @@ def _with_origin(error: UserError, found: Mapping[str, Found]) -> UserError:
 def _from_file(path: Path) -> dict[str, Found]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"cannot read {path}: {error}.", code="config_unreadable", param="config"
-        ) from None
+    except OSError as error:
+        raise _unreadable(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise _unreadable(f"cannot read {path}: it is not text in UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not valid TOML: {error}.", code="config_unreadable", param="config"
-        ) from None
+        raise _unreadable(f"{path} is not valid TOML: {error}") from None
     flat = dict(_flattened(document, path))
     return {name: _found_in_toml(name, value, path) for name, value in flat.items()}
+
+
+def _unreadable(problem: str) -> UserError:
+    return UserError(problem + ".", code="config_unreadable", param="config")
 
 
 def _flattened(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, Any]]:
@@ -281,7 +283,7 @@ def _in_range(settings: Settings) -> None:
     ):
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
-            raise _invalid(_written(name), f"must be {least} to {most}, not {value}")
+            raise _invalid(_written(name), f"must be from {least} to {most}, not {value}")
 
 
 def _one_of(name: str, value: str, known: Iterable[str]) -> None:

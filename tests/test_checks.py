@@ -93,8 +93,13 @@ def test_trees_need_their_graphs() -> None:
 
 def test_prompts() -> None:
     assert refusal(prompt=()).code == "invalid_prompt"
-    assert refusal(prompt=(1, 300)).code == "invalid_prompt"
-    assert refusal(prompt=(-1, 3)).code == "invalid_prompt"
+    for prompt, told in (
+        ((1, 300, -1), "token id 300 at place 1; ids go from 0 to 299."),
+        ((-1, 3, 300), "token id -1 at place 0; ids go from 0 to 299."),
+    ):
+        error = refusal(prompt=prompt)
+        assert error.code == "invalid_prompt"
+        assert error.message == f"the prompt has {told}"
     error = refusal(prompt=(1,) * CONTEXT)
     assert (error.code, error.param) == ("context_length_exceeded", "input")
     assert "has 50 tokens; the context holds 50" in error.message

@@ -60,7 +60,9 @@ async def turn_of(text: str, ids: tuple[int, ...], stop: str | int | None) -> Tu
     answer = Answer(
         generation, PROMPT, events, WordTokenizer(), lambda response_id, turn: kept.append(turn)
     )
-    assert [event.type async for event in answer.events()][-1] == "response.completed"
+    last = [event async for event in answer.events()][-1]
+    assert last.type == "response.completed"
+    assert last.fields["response"]["stop_reason"] == stop
     (turn,) = kept
     assert turn is not None
     assert turn.messages == (Message("user", "Hi"), Message("assistant", text))

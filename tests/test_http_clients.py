@@ -47,6 +47,7 @@ KEYS = [
     "safety_identifier",
     "prompt_cache_key",
 ]
+ADDED = ("timings", "stop_reason")
 REPORTED = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "seed")
 ORDER = [
     "response.created",
@@ -252,7 +253,7 @@ async def test_the_response_object_says_what_was_used() -> None:
 
 
 def _sampled(response: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in response.items() if name not in {*KEYS, "timings"}} | {
+    return {name: value for name, value in response.items() if name not in {*KEYS, *ADDED}} | {
         name: response[name] for name in REPORTED
     }
 
@@ -269,11 +270,18 @@ async def test_a_lossy_rule_is_marked() -> None:
     assert told[0]["accept_ms"] == 0.4
 
 
-async def test_a_stop_string_completes_the_response() -> None:
+async def test_a_stop_string_completes_the_response_and_is_named() -> None:
     async with serving(FakeEngine("one END two")) as served, socket_to(served) as socket:
         events = await ask(socket, input="Hi", stop=["END", "two"])
+        cut = await ask(socket, input="Hi", stop=["END", "two"], max_output_tokens=2)
+        whole = await ask(socket, input="Hi")
+    for event in [*events, *cut, *whole]:
+        validate(event)
     assert events[-1]["type"] == "response.completed"
     assert events[-1]["response"]["output"][0]["content"][0]["text"] == "one "
+    assert events[-1]["response"]["stop_reason"] == "END"
+    for unfinished in (*events[:-1], *cut, *whole):
+        assert unfinished.get("response", {"stop_reason": None})["stop_reason"] is None
 
 
 async def test_long_ids_and_names_are_not_repeated_whole() -> None:

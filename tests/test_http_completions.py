@@ -270,6 +270,16 @@ def test_more_answers_than_could_ever_wait_are_refused(prompts: int, n: int, par
     assert (caught.value.code, caught.value.param) == ("unsupported_value", param)
 
 
+@pytest.mark.parametrize(("prompts", "told"), [(1, "1 prompt, n 8"), (2, "2 prompts, n 8")])
+def test_how_many_answers_were_asked_for_is_told(prompts: int, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        require_room(prompts, 8, Settings(slots=1, queue=2))
+    assert caught.value.message == (
+        f"{prompts * 8} answers are asked for ({told}); this gateway takes at most 3 at once,"
+        " running and waiting."
+    )
+
+
 async def test_a_prompt_that_is_refused_takes_the_others_with_it() -> None:
     engine = FakeEngine("x" * 500, pace=0.01)
     async with (

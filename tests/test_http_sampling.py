@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.engine.requests import GenerationRequest, Speculation
+from gateway.http.fields import decode_object
 from gateway.http.sampling import (
     LARGEST_ID,
     MOST_STOP_CHARACTERS,
@@ -104,7 +105,13 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     *(
         ({name: value}, "invalid_type", name)
         for name in ("top_k", "min_tokens", "seed")
-        for value in ("1", 1.0, 1.5, True, math.nan, 2.0**70, {})
+        for value in ("1", 1.0, 1.5, True, math.nan, 2.0**62, {})
+    ),
+    # What a decoder makes of integers beyond 64 bits.
+    *(
+        ({name: value}, "unsupported_value", name)
+        for name in ("top_k", "min_tokens", "seed")
+        for value in (2.0**63, 2.0**70, -(2.0**63), 1e300)
     ),
     ({"temperature": -0.1}, "unsupported_value", "temperature"),
     ({"temperature": 2.1}, "unsupported_value", "temperature"),
@@ -171,8 +178,20 @@ def test_a_wrong_value_is_told_with_what_is_right() -> None:
         parse_decoding({"temperature": 2.5}, SETTINGS)
     with pytest.raises(UserError, match=r"^seed must be an integer, not a number\.$"):
         parse_decoding({"seed": 7.0}, SETTINGS)
+    with pytest.raises(UserError, match=r"^top_k is out of range: 1e\+20 is no integer of 64 bits"):
+        parse_decoding({"top_k": 1e20}, SETTINGS)
     with pytest.raises(UserError, match=r"^stop has 17 entries; at most 16 are taken\.$"):
         parse_decoding({"stop": ["x"] * 17}, SETTINGS)
+
+
+@pytest.mark.parametrize("written", ["9223372036854775808", "-9223372036854775809", "9" * 30])
+def test_a_seed_of_too_many_bits_is_out_of_range_however_it_is_decoded(written: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_decoding(decode_object(f'{{"seed": {written}}}'), SETTINGS)
+    assert (caught.value.code, caught.value.param) == ("unsupported_value", "seed")
+    assert caught.value.message.startswith(
+        "seed must be from -9223372036854775808 to 9223372036854775807, not "
+    )
 
 
 def test_top_logprobs() -> None:

@@ -63,7 +63,8 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"branches": 2.0}, "invalid_type", "speculation.branches"),
     ({"rule": "synthetic", "acceptance": "1"}, "invalid_type", "speculation.acceptance"),
     ({"rule": "typical", "delta": False}, "invalid_type", "speculation.delta"),
-    ({"length": 0}, "invalid_value", "speculation.length"),
+    ({"length": 0}, "unsupported_value", "speculation.length"),
+    ({"length": 1e20}, "unsupported_value", "speculation.length"),
     ({"policy": "fixed"}, "missing_required_parameter", "speculation.length"),
     ({"length": MAX_DRAFT_LENGTH + 1}, "unsupported_value", "speculation.length"),
     ({"drafter": "medusa"}, "unsupported_value", "speculation.drafter"),
@@ -99,3 +100,38 @@ def test_the_nearest_name_is_told() -> None:
         parse_speculation({"lenght": 4}, Speculation())
     with pytest.raises(UserError, match="accepted: absent, or with the rule 'typical'"):
         parse_speculation({"epsilon": 0.1}, Speculation())
+
+
+TOLD: list[tuple[dict[str, Any], str]] = [
+    ({"length": 0}, "speculation.length must be from 1 to 31, not 0."),
+    ({"length": 32}, "speculation.length must be from 1 to 31, not 32."),
+    ({"branches": 9}, "speculation.branches must be from 1 to 8, not 9."),
+    (
+        {"rule": "synthetic", "acceptance": 1.5},
+        "speculation.acceptance must be from 0 to 1, not 1.5.",
+    ),
+    ({"policy": "fixed"}, "speculation.length is needed with the policy 'fixed'."),
+    (
+        {"drafter": "medusa"},
+        "speculation.drafter \"medusa\" is not supported; accepted: 'ngram'.",
+    ),
+    (
+        {"policy": "best"},
+        "speculation.policy \"best\" is not supported; accepted: one of 'auto', 'fixed', 'off'.",
+    ),
+    (
+        {"off": True, "policy": "auto"},
+        "speculation.off true contradicts the policy 'auto'; leave one of them out.",
+    ),
+    (
+        {"off": False, "policy": "off"},
+        "speculation.off false contradicts the policy 'off'; leave one of them out.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), TOLD)
+def test_what_would_be_right_is_told(value: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_speculation(value, Speculation())
+    assert caught.value.message == message

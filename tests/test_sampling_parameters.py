@@ -40,6 +40,27 @@ def test_values_out_of_range_are_refused_by_name(name: str, value: object) -> No
     assert (caught.value.code, caught.value.param) == ("unsupported_value", name)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "seed",
+            1 << 63,
+            "seed must be from -9223372036854775808 to 9223372036854775807,"
+            " not 9223372036854775808.",
+        ),
+        ("temperature", 2.5, "temperature must be from 0 to 2, not 2.5."),
+        ("repetition_penalty", 0.001, "repetition_penalty must be from 0.01 to 10, not 0.001."),
+        ("top_k", -1, "top_k must be at least 0, not -1."),
+        ("logit_bias", ((1, 101.0),), "logit_bias must be from -100 to 100, not 101.0."),
+    ],
+)
+def test_the_range_is_told_in_all_its_digits(name: str, value: object, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Sampling(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.message == message
+
+
 def test_a_missing_seed_is_made_once_and_fits_every_json_reader() -> None:
     made = {Sampling().with_seed().seed for _ in range(50)}
     assert len(made) == 50

@@ -157,18 +157,18 @@ def test_a_bad_variable_is_named(variable: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("OUTPACE_PORT", "70000", "OUTPACE_PORT must be 0 to 65535, not 70000."),
+        ("OUTPACE_PORT", "70000", "OUTPACE_PORT must be from 0 to 65535, not 70000."),
         (
             "OUTPACE_DEVICE",
             "tpu",
             "OUTPACE_DEVICE must be one of auto, cpu, cuda, tensorrt, not 'tpu'.",
         ),
-        ("OUTPACE_TEMPERATURE", "2.5", "OUTPACE_TEMPERATURE must be 0 to 2, not 2.5."),
-        ("OUTPACE_TEMPERATURE", "nan", "OUTPACE_TEMPERATURE must be 0 to 2, not nan."),
+        ("OUTPACE_TEMPERATURE", "2.5", "OUTPACE_TEMPERATURE must be from 0 to 2, not 2.5."),
+        ("OUTPACE_TEMPERATURE", "nan", "OUTPACE_TEMPERATURE must be from 0 to 2, not nan."),
         (
             "OUTPACE_SPECULATION_LENGTH",
             "99",
-            "OUTPACE_SPECULATION_LENGTH must be 1 to 31, not 99.",
+            "OUTPACE_SPECULATION_LENGTH must be from 1 to 31, not 99.",
         ),
         (
             "OUTPACE_ALLOWED_ORIGINS",
@@ -190,8 +190,8 @@ def test_a_value_out_of_range_is_said_of_what_set_it_last(tmp_path: Path) -> Non
     config = write(tmp_path / "outpace.toml", "port = 70000\nslots = 0\n[speculation]\nlength = 99")
     with pytest.raises(UserError) as caught:
         load_settings({"OUTPACE_PORT": "1", "OUTPACE_SLOTS": "-1"}, {"slots": "1"}, config)
-    assert caught.value.message == f"{config}: speculation.length must be 1 to 31, not 99."
-    with pytest.raises(UserError, match=r"^--slots must be 1 to 64, not 0\.$"):
+    assert caught.value.message == f"{config}: speculation.length must be from 1 to 31, not 99."
+    with pytest.raises(UserError, match=r"^--slots must be from 1 to 64, not 0\.$"):
         load_settings({"OUTPACE_SLOTS": "1"}, {"slots": "0"})
     with pytest.raises(UserError, match=r"^speculation\.length is needed with the policy 'fixed'"):
         load_settings({"OUTPACE_SPECULATION_POLICY": "fixed"}, {})
@@ -220,6 +220,17 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: str | bytes | None
     with pytest.raises(UserError, match=r"outpace\.toml") as caught:
         load_settings({}, {}, path)
     assert caught.value.code == "config_unreadable"
+
+
+def test_an_unreadable_file_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "outpace.toml"
+    with pytest.raises(UserError) as caught:
+        load_settings({}, {}, path)
+    assert caught.value.message == f"cannot read {path}: No such file or directory."
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError) as caught:
+        load_settings({}, {}, path)
+    assert caught.value.message == f"cannot read {path}: it is not text in UTF-8."
 
 
 def test_keys_are_in_no_flag_and_in_no_text() -> None:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, get_args
 
-from gateway.settings import Settings, flag_fields, load_settings
+from gateway.engine.requests import Policy
+from gateway.settings import LOG_LEVELS, Settings, flag_fields, load_settings
+from models.providers import DEVICES
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return "{" + ",".join(names) + "}"
+
 
 HELP: Mapping[str, str] = MappingProxyType(
     {
         "package": "directory that python -m export wrote",
         "host": "address to listen on",
         "port": "port to listen on; 0 takes a free one",
-        "device": "cpu, cuda, or auto: what the package was built for",
+        "device": "where to run; auto: what the package was built for",
         "slots": "requests that run at once",
         "threads": "threads of the target's runs",
         "context": "tokens per slot; auto: all that the package holds",
@@ -23,14 +31,27 @@ HELP: Mapping[str, str] = MappingProxyType(
         "prefill_chunk": "prompt tokens per run",
         "busy_chunk": "prompt tokens per run while answers are streaming",
         "allowed_origins": "origins of web pages that may connect, separated by commas",
-        "trees": "load the graphs for drafts that branch at start, not at their first use",
+        "trees": "load the graphs for branched drafts at start, not at their first use",
         "insecure": "listen beyond this machine without API keys",
-        "log_level": "debug, info, warning or error",
+        "log_level": "what is worth a line in the log",
         "drain_seconds": "how long running answers may go on after a request to stop",
         "temperature": "of requests that name none: 0 takes the most likely token, 1 samples",
         "speculation_drafter": "drafter of requests that name none",
-        "speculation_policy": "auto, fixed or off, for requests that name none",
-        "speculation_length": "draft tokens per round",
+        "speculation_policy": "policy of requests that name none",
+        "speculation_length": "draft tokens per round, 1 to 31; needed with the policy fixed",
+    }
+)
+METAVARS: Mapping[str, str] = MappingProxyType(
+    {
+        "package": "DIR",
+        "host": "ADDRESS",
+        "device": _one_of(DEVICES),
+        "allowed_origins": "ORIGINS",
+        "log_level": _one_of(LOG_LEVELS),
+        "drain_seconds": "SECONDS",
+        "temperature": "X",
+        "speculation_drafter": "NAME",
+        "speculation_policy": _one_of(get_args(Policy)),
     }
 )
 
@@ -42,13 +63,22 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
     defaults = Settings()
     for name in flag_fields():
         default = getattr(defaults, name)
-        shown = "auto" if default is None else "no" if default in (False, ()) else str(default)
         flag = "--" + name.replace("_", "-")
-        text = f"{HELP[name]} (default: {shown.replace(chr(37), chr(37) * 2)})"
+        text = f"{HELP[name]} (default: {_shown(default).replace('%', '%%')})"
         if isinstance(default, bool):
             parser.add_argument(flag, dest=name, action="store_const", const="true", help=text)
         else:
-            parser.add_argument(flag, dest=name, metavar="VALUE", help=text)
+            parser.add_argument(flag, dest=name, metavar=METAVARS.get(name, "N"), help=text)
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return "auto"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, float):
+        return f"{default:g}"
+    return "none" if default == () else str(default)
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:

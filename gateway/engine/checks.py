@@ -47,7 +47,12 @@ def _check_prompt(prompt: tuple[int, ...], vocab_size: int, context: int) -> Non
             param="input",
         )
     if not 0 <= min(prompt) <= max(prompt) < vocab_size:
-        raise UserError("the prompt has token ids outside the vocabulary.", code="invalid_prompt")
+        index = next(i for i, token in enumerate(prompt) if not 0 <= token < vocab_size)
+        raise UserError(
+            f"the prompt has token id {prompt[index]} at place {index}; ids go from 0 to"
+            f" {vocab_size - 1}.",
+            code="invalid_prompt",
+        )
 
 
 def _check_numbers(request: GenerationRequest) -> None:

@@ -25,6 +25,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "missing_required_parameter": 400,
         "model_not_found": 404,
         "not_found": 404,
+        "out_of_memory": 503,
         "previous_response_not_found": 400,
         "queue_full": 429,
         "response_not_found": 404,

@@ -13,6 +13,7 @@ from models.errors import UserError
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
+BEYOND_INTEGERS = float(1 << 63)
 NAMES: Mapping[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -43,9 +44,20 @@ def typed(value: Any, kind: type[T], param: str) -> T:
     """`value` if it is of `kind` (a boolean is no number, an integer is a number)."""
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return value  # type: ignore[return-value]
+    if kind is int and beyond_integers(value):
+        raise UserError(
+            f"{param} is out of range: {value} is no integer of 64 bits.",
+            code="unsupported_value",
+            param=param,
+        )
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise wrong_type(param, NAMES[kind], value)
     return value
+
+
+def beyond_integers(value: Any) -> bool:
+    """A float that the decoder may have made of an integer that has more than 64 bits."""
+    return isinstance(value, float) and abs(value) >= BEYOND_INTEGERS
 
 
 def optional(document: Mapping[str, Any], name: str, kind: type[T], prefix: str = "") -> T | None:
@@ -81,11 +93,7 @@ def number(value: Any, param: str) -> float:
 
 def in_range(value: N, least: N, most: N, param: str) -> N:
     if not least <= value <= most:
-        raise UserError(
-            f"{param} must be from {least} to {most}, not {value}.",
-            code="unsupported_value",
-            param=param,
-        )
+        raise out_of_range(value, least, most, param)
     return value
 
 
@@ -93,7 +101,8 @@ def one_of(value: str, known: Iterable[str], param: str) -> str:
     """`value` if known; otherwise an error that lists what is accepted."""
     known = tuple(known)
     if value not in known:
-        raise unsupported(param, value, "one of " + ", ".join(map(repr, known)))
+        names = ", ".join(map(repr, known))
+        raise unsupported(param, value, names if len(known) == 1 else f"one of {names}")
     return value
 
 
@@ -113,6 +122,14 @@ def only_known(document: Mapping[str, Any], known: Iterable[str], param: str) ->
 
 def invalid(param: str, problem: str) -> UserError:
     return UserError(f"{param} {problem}.", code="invalid_value", param=param)
+
+
+def out_of_range(value: float, least: float, most: float, param: str) -> UserError:
+    return UserError(
+        f"{param} must be from {least} to {most}, not {value}.",
+        code="unsupported_value",
+        param=param,
+    )
 
 
 def missing(param: str) -> UserError:

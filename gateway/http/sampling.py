@@ -13,11 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.engine.requests import MOST_TOP_LOGPROBS, GenerationRequest, Speculation
-from gateway.http.fields import in_range, invalid, number, optional, typed, wrong_type
+from gateway.http.fields import (
+    beyond_integers,
+    in_range,
+    invalid,
+    number,
+    optional,
+    out_of_range,
+    typed,
+    wrong_type,
+)
 from gateway.http.speculation import parse_speculation
 from gateway.settings import Settings
 from models.errors import UserError
-from models.sampling.parameters import Sampling
+from models.sampling.parameters import LEAST_SEED, MOST_SEED, Sampling
 
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024
@@ -85,6 +94,9 @@ def parse_decoding(document: Mapping[str, Any], settings: Settings) -> Decoding:
 def parse_sampling(document: Mapping[str, Any], temperature: float) -> Sampling:
     """`temperature` is that of a document that names none."""
     given: dict[str, Any] = {"temperature": temperature}
+    seed = document.get("seed")
+    if beyond_integers(seed):
+        raise out_of_range(seed, LEAST_SEED, MOST_SEED, "seed")
     for name in NUMBERS:
         if document.get(name) is not None:
             given[name] = number(document[name], name)

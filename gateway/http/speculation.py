@@ -9,9 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from gateway.engine.requests import MOST_BRANCHES, Policy, Rule, Speculation
 from gateway.http.fields import (
-    at_least,
     in_range,
-    missing,
     number,
     one_of,
     only_known,
@@ -20,6 +18,7 @@ from gateway.http.fields import (
     unsupported,
 )
 from gateway.settings import DRAFTERS, MAX_DRAFT_LENGTH
+from models.errors import UserError
 
 Name = TypeVar("Name", bound=str)
 PREFIX = "speculation."
@@ -47,7 +46,11 @@ def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
         branches=_branches(value, defaults.branches),
     )
     if changed.policy == "fixed" and changed.length is None:
-        raise missing("speculation.length")
+        raise UserError(
+            "speculation.length is needed with the policy 'fixed'.",
+            code="missing_required_parameter",
+            param="speculation.length",
+        )
     return _for_its_rule(changed, value)
 
 
@@ -60,10 +63,10 @@ def _one_of(value: Mapping[str, Any], name: str, known: tuple[Name, ...], defaul
 
 
 def _length(value: Mapping[str, Any], default: int | None) -> int | None:
-    length = at_least(optional(value, "length", int, PREFIX), 1, "speculation.length")
-    if length is not None and length > MAX_DRAFT_LENGTH:
-        raise unsupported("speculation.length", length, f"1 to {MAX_DRAFT_LENGTH}")
-    return default if length is None else length
+    length = optional(value, "length", int, PREFIX)
+    if length is None:
+        return default
+    return in_range(length, 1, MAX_DRAFT_LENGTH, "speculation.length")
 
 
 def _branches(value: Mapping[str, Any], default: int) -> int:
@@ -78,7 +81,7 @@ def _for_its_rule(speculation: Speculation, value: Mapping[str, Any]) -> Specula
     for name, rule in RULE_OF.items():
         if value.get(name) is not None:
             param = PREFIX + name
-            given[name] = in_range(number(value[name], param), 0.0, 1.0, param)
+            given[name] = in_range(number(value[name], param), 0, 1, param)
             if speculation.rule != rule:
                 raise unsupported(param, value[name], f"absent, or with the rule {rule!r}")
     return replace(speculation, **given)
@@ -91,11 +94,19 @@ def _policy(value: Mapping[str, Any], default: Policy) -> Policy:
         one_of(policy, POLICIES, "speculation.policy")
     if off is True:
         if policy not in (None, "off"):
-            raise unsupported("speculation.off", True, f"false beside policy {policy!r}")
+            raise _contradiction("true", policy)
         return "off"
     if off is False:
         if policy == "off":
-            raise unsupported("speculation.off", False, "true or absent beside policy 'off'")
+            raise _contradiction("false", policy)
         if policy is None and default == "off":
             return "auto"
     return _one_of(value, "policy", POLICIES, default)
+
+
+def _contradiction(off: str, policy: str | None) -> UserError:
+    return UserError(
+        f"speculation.off {off} contradicts the policy {policy!r}; leave one of them out.",
+        code="unsupported_value",
+        param="speculation.off",
+    )

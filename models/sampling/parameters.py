@@ -101,5 +101,11 @@ class Sampling:
 
 
 def _out_of_range(name: str, value: float, least: float, most: float) -> UserError:
-    bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    low, high = _bound(least), _bound(most)
+    bounds = f"at least {low}" if most == math.inf else f"from {low} to {high}"
     return UserError(f"{name} must be {bounds}, not {value}.", code="unsupported_value", param=name)
+
+
+def _bound(value: float) -> str:
+    """`:g` would round the long integers."""
+    return str(value) if isinstance(value, int) else f"{value:g}"

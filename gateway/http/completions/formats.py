@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import secrets
 import time
@@ -13,6 +12,7 @@ from gateway.engine.requests import Finished
 from gateway.http.backend import Vocabulary
 from gateway.http.completions.logprobs import chat_logprobs, text_logprobs
 from gateway.http.completions.pieces import Piece
+from gateway.http.timings import timings_object
 from models.package import Manifest
 
 
@@ -136,7 +136,7 @@ class Writer:
             "finish_reason": finished.reason,
             "stop_reason": finished.stop,
             "seed": self._seeds[piece.index],
-            "timings": dataclasses.asdict(finished.timings),
+            "timings": timings_object(finished.timings),
         }
 
     def _usage(self) -> dict[str, Any]:

@@ -138,9 +138,10 @@ def require_room(prompts: int, n: int, settings: Settings) -> None:
     """Raises `UserError` for more answers at once than this gateway could ever take."""
     most = settings.slots + settings.queue
     if prompts * n > most:
+        noun = "prompt" if prompts == 1 else "prompts"
         raise UserError(
-            f"{prompts} prompts with n {n} are {prompts * n} answers; this gateway takes at most"
-            f" {most} at once, running and waiting.",
+            f"{prompts * n} answers are asked for ({prompts} {noun}, n {n}); this gateway takes"
+            f" at most {most} at once, running and waiting.",
             code="unsupported_value",
             param="prompt" if n == 1 else "n",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from gateway.http.errors import WireError
 from gateway.http.logprobs import described, token_text
 from gateway.http.responses.report import response_object, usage_object
 from gateway.http.responses.schema import CreateResponse
+from gateway.http.timings import timings_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class ResponseEvents:
         whole = finished.reason == "stop"
         yield from self._end_item("completed" if whole else "incomplete")
         self._response["usage"] = usage_object(finished.usage)
-        self._response["timings"] = dataclasses.asdict(finished.timings)
+        self._response["timings"] = timings_object(finished.timings)
+        self._response["stop_reason"] = finished.stop
         if whole:
             yield self._end("response.completed", "completed", completed_at=int(time.time()))
         elif finished.reason == "length":

@@ -36,6 +36,7 @@ def response_object(
         "reasoning": {"effort": None, "summary": None},
         "usage": None,
         "timings": None,
+        "stop_reason": None,
         "max_output_tokens": request.max_output_tokens,
         "store": request.store,
         "background": False,
