@@ -1,7 +1,8 @@
 """The command line: `python -m bench SUITE`. Measures, prints its figures last, judges promises.
 
-Exit status: 0 when every promise holds, 1 when one does not or could not be measured, 2 for what
-a user can put right.
+Exit status: 0 when every promise holds, 1 when one does not or is missing, 2 for what a user can
+put right. A promise of which too little was measured to judge it is said to be not measured, and
+decides nothing.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,8 +21,9 @@ import numpy as np
 
 from bench.alpha import Drafted, alpha, alpha_error, difference_error
 from bench.answers import Answer, generate
-from bench.one_step import RULES, OneStep, Rule, positions
-from bench.report import Findings, Promise, Table, none_of, number
+from bench.one_step import RULES, OneStep, Rule, Tally, positions
+from bench.prompts import spread
+from bench.report import Findings, Promise, Table, none_of, number, unjudged
 from bench.sampling import add_sampling_arguments, describe, sampling_of, settings_of
 from bench.scoring import Scorer
 from bench.setup import Setup, progress
@@ -34,8 +37,16 @@ from models.sampling.parameters import Sampling
 STANDARD_ERRORS = 4.0
 """How far a measurement may be off: beyond it by chance once in 16,000."""
 
+FEWEST_ANSWERS = 8
+"""With drafts, to tell from how they vary how far chance may take the mean of them."""
+
+LEAST_VARIANCE = 10.0
+"""Of a count, for its deviations to be as those of a normal variate."""
+
 LONGEST_PROMPT = 1024
 _AT_ONCE = 4
+_QUICK_PROMPTS = 10
+_QUICK_PART = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-tokens", 96, "of each answer"),
         ("--length", 4, "of the n-gram drafts through the engine"),
         ("--window", 32, "tokens that the sampling drafter sees"),
-        ("--positions", 2000, "to measure one step at"),
+        ("--positions", 2000, f"to measure one step at, with --quick 1 in {_QUICK_PART}"),
         ("--seeds", 16, "trials at each position"),
     ):
         help_text = f"{meaning}; default: {default}"
@@ -87,7 +98,8 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
 def _prompts(setup: Setup, asked: _Asked) -> list[tuple[int, ...]]:
     texts = Texts(setup.package)
     most = min(LONGEST_PROMPT, setup.package.manifest.target.context_length - asked.max_tokens)
-    found = [texts.ids(question.turns[0]) for question in setup.questions]
+    few = spread(setup.questions, _QUICK_PROMPTS) if setup.quick else setup.questions
+    found = [texts.ids(question.turns[0]) for question in few]
     fitting = [ids for ids in found if len(ids) <= most]
     if not fitting:
         raise UserError(
@@ -133,7 +145,7 @@ def _measure(setup: Setup, asked: _Asked, texts: Sequence[Text]) -> OneStep:
     context = max((len(prompt) + len(answer) for prompt, answer in texts), default=1)
     scorer = Scorer(setup.package, setup.threads, max(context, asked.window))
     top_k = setup.package.manifest.target.top_k
-    count = asked.positions // 8 if setup.quick else asked.positions
+    count = max(1, asked.positions // _QUICK_PART) if setup.quick else asked.positions
     one_step = OneStep(asked.sampling, asked.seeds)
     for done, position in enumerate(positions(scorer, texts, count, asked.window, top_k), start=1):
         one_step.at(position)
@@ -149,7 +161,7 @@ def _findings(asked: _Asked, answers: dict[Rule, list[Answer]], one_step: OneSte
                 answer.timings.draft_n,
                 answer.timings.draft_n_accepted,
                 answer.timings.rounds,
-                len(answer.ids),
+                round((answer.timings.tau or 0.0) * answer.timings.rounds),
             )
             for answer in given
         ]
@@ -170,35 +182,42 @@ def _findings(asked: _Asked, answers: dict[Rule, list[Answer]], one_step: OneSte
 def _equal(drafted: dict[Rule, list[Drafted]]) -> Promise:
     first, second = (drafted[rule] for rule in RULES)
     name = "n-gram: classic and coupled apart, in standard errors"
+    promise = Promise(name, None, "<=", STANDARD_ERRORS)
+    fewest = min(sum(answer.verified > 0 for answer in given) for given in (first, second))
     error = difference_error(first, second)
     one, other = alpha(first), alpha(second)
-    if error is None or one is None or other is None:
-        return Promise(name, None, "<=", STANDARD_ERRORS, note="too few answers with drafts")
+    if fewest < FEWEST_ANSWERS or error is None or one is None or other is None:
+        return unjudged(promise, f"{fewest} answers with drafts; it takes {FEWEST_ANSWERS}")
     apart = abs(one - other) / error if error > 0 else 0.0
-    return Promise(name, apart, "<=", STANDARD_ERRORS)
+    return dataclasses.replace(promise, measured=apart)
 
 
 def _agreements(one_step: OneStep) -> list[Promise]:
     return [
-        Promise(
-            f"one step, {drafter}, {rule}: off its expectation, in standard errors",
-            abs(tally.deviation) if tally.accepted else None,
-            "<=",
-            STANDARD_ERRORS,
-            note="" if tally.accepted else "nothing was drafted",
-        )
+        _agreement(f"one step, {drafter}, {rule}: off its expectation, in standard errors", tally)
         for (drafter, rule), tally in one_step.tallies.items()
     ]
 
 
+def _agreement(name: str, tally: Tally) -> Promise:
+    """Where little was drafted, only what chance cannot do there either is held against a rule."""
+    variance = tally.variance
+    off = abs(tally.off) / math.sqrt(max(variance, LEAST_VARIANCE))
+    promise = Promise(name, off, "<=", STANDARD_ERRORS)
+    if variance < LEAST_VARIANCE and promise.held:
+        return unjudged(promise, f"too little was drafted: at {len(tally.accepted)} positions")
+    return promise
+
+
 def _bounds(one_step: OneStep) -> list[Promise]:
+    count = len(one_step.bounds)
     broken = sum(not bounds.within() for bounds in one_step.bounds)
     above = sum(bounds.listed > bounds.classic + 1e-9 for bounds in one_step.bounds)
-    note = f"of {len(one_step.bounds)}"
-    return [
-        none_of("positions outside (1-TV)/(1+TV) <= coupled <= 1-TV", broken, note),
-        none_of("positions where coupled as built is above 1-TV", above, note),
+    promises = [
+        none_of("positions outside (1-TV)/(1+TV) <= coupled <= 1-TV", broken, f"of {count}"),
+        none_of("positions where coupled as built is above 1-TV", above, f"of {count}"),
     ]
+    return promises if count else [unjudged(item, "no answer has tokens") for item in promises]
 
 
 def _engine_figures(drafted: dict[Rule, list[Drafted]]) -> dict[str, Any]:
@@ -232,8 +251,7 @@ def _engine_table(drafted: dict[Rule, list[Drafted]], length: int) -> Table:
     rows = []
     for rule, answers in drafted.items():
         rounds = sum(answer.rounds for answer in answers)
-        # The first token of an answer comes with its prompt.
-        advanced = sum(max(0, answer.tokens - 1) for answer in answers)
+        advanced = sum(answer.advanced for answer in answers)
         rows.append(
             (
                 rule,

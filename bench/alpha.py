@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """One answer: draft tokens verified, those accepted, rounds, tokens of the answer."""
+    """One answer: draft tokens verified, those accepted, rounds, tokens that the rounds brought.
+
+    What is accepted behind the token that ends the answer is not in it.
+    """
 
     verified: int
     accepted: int
     rounds: int
-    tokens: int
+    advanced: int
 
 
 def alpha(answers: Sequence[Drafted]) -> float | None:

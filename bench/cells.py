@@ -108,8 +108,9 @@ def _cell(
         tpot_ms=_mean(tpot.values()),
         server_tpot_ms=_mean(server_tpot.values()),
         ratio=_ratio(tpot, off),
-        # accepted tokens and one bonus token a round
-        tau=(accepted + rounds) / rounds if rounds else None,
+        tau=sum(item.tau * item.rounds for item in members if item.tau) / rounds
+        if rounds
+        else None,
         alpha=accepted / drafted if drafted else None,
         rounds=rounds,
         identical=None if setting.length == OFF else identical_share(members, plain),

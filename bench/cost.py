@@ -38,8 +38,16 @@ _PREFILL = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--past", default="44", metavar="N[,N...]", help="tokens in the K/V")
-    parser.add_argument("--repeats", type=int, default=15, metavar="N")
+    parser.add_argument(
+        "--past", default="44", metavar="N[,N...]", help="tokens in the K/V; default: 44"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=15,
+        metavar="N",
+        help="runs of each shape; default: 15, with --quick at most 5",
+    )
     parser.add_argument(
         "--reference",
         type=Path,

@@ -35,7 +35,9 @@ _QUICK = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-tokens", type=int, default=128, metavar="N")
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, metavar="N", help="of each answer; default: 128"
+    )
     parser.add_argument(
         "--trees",
         action=argparse.BooleanOptionalAction,

@@ -34,8 +34,20 @@ _SETTLE_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kills", type=int, default=200, metavar="N")
-    parser.add_argument("--warm-up", type=int, default=20, metavar="N")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=200,
+        metavar="N",
+        help="connections reset in mid-answer; default: 200, with --quick at most 40",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=20,
+        metavar="N",
+        help="kills before memory is looked at; default: 20",
+    )
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:

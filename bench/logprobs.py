@@ -19,11 +19,13 @@ from bench.answers import Answer, first_prompt, generate
 from bench.report import Findings, Promise, Table, number
 from bench.setup import Setup, progress
 from bench.texts import Texts
-from bench.transformers_reference import TransformersReference
+from bench.transformers_reference import TransformersReference, find_reference
+from export.sources import DEMO_CHECKPOINT
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation, TokenLogprob
 from models.errors import UserError
+from models.package import TargetSpec
 from models.sampling.parameters import Sampling
 
 CLOSEST = 1e-3
@@ -39,18 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference-checkpoint",
         type=Path,
-        metavar="DIR",
-        required=True,
-        help="the checkpoint that the package was exported from, as transformers reads it",
+        metavar="PATH",
+        help="the checkpoint that the package was exported from: a directory or a .gguf file;"
+        " default: the demo's, from the cache",
     )
-    parser.add_argument("--max-tokens", type=int, default=48, metavar="N")
-    parser.add_argument("--seed", type=int, default=7, metavar="S")
+    parser.add_argument(
+        "--max-tokens", type=int, default=48, metavar="N", help="of each answer; default: 48"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=7, metavar="S", help="of the sampled answers; default: 7"
+    )
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     if parsed.max_tokens < 1:
         raise UserError("--max-tokens must be at least 1.", code="usage")
-    reference = TransformersReference(parsed.reference_checkpoint, setup.threads)
+    target = setup.package.manifest.target
+    source = find_reference(parsed.reference_checkpoint, target)
+    if target.weight_type != "fp32":
+        progress(f"logprobs: {_not_fp32(target)}")
+    reference = TransformersReference(source, setup.threads)
     asked = {
         "greedy": Sampling(),
         "temperature 1": Sampling(temperature=1.0, seed=parsed.seed),
@@ -60,7 +70,7 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
         "max_tokens": parsed.max_tokens,
         "seed": parsed.seed,
         "top_logprobs": TOP,
-        "reference_checkpoint": str(parsed.reference_checkpoint),
+        "reference_checkpoint": str(source.directory / (source.gguf or "")),
     }
     return _findings(setup, differences, settings)
 
@@ -150,12 +160,21 @@ async def _answer(
     return await generate(engine, request)
 
 
+def _not_fp32(target: TargetSpec) -> str:
+    source = "--demo" if target.checkpoint == DEMO_CHECKPOINT else "--target CHECKPOINT"
+    return (
+        f"the package is {target.weight_type}, and {CLOSEST} nats are promised of fp32 on the CPU:"
+        f" this run only shows the figures. To check the promise, `python -m export {source}"
+        " --dtype fp32 --out DIR`, then `python -m bench logprobs --package DIR`."
+    )
+
+
 def _findings(
     setup: Setup, differences: Sequence[Difference], settings: dict[str, object]
 ) -> Findings:
-    kind = setup.package.manifest.target.weight_type
-    applies = kind == "fp32"
-    note = "" if applies else f"promised of fp32; this package is {kind}"
+    target = setup.package.manifest.target
+    applies = target.weight_type == "fp32"
+    note = "" if applies else f"promised of fp32; this package is {target.weight_type}"
     promises = [
         Promise(
             "largest difference of a log-probability",

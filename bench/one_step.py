@@ -55,6 +55,17 @@ class Tally:
         return float(np.mean(self.expected))
 
     @property
+    def variance(self) -> float:
+        """Of the number accepted in all, given the positions, were `expected` the truth."""
+        e = np.array(self.expected)
+        return float((e * (1 - e)).sum() * self.trials)
+
+    @property
+    def off(self) -> float:
+        """The number accepted in all, off its expectation."""
+        return float(np.sum(self.accepted) - np.sum(self.expected) * self.trials)
+
+    @property
     def error(self) -> float:
         """Standard error of `rate` given the positions, were `expected` the truth."""
         e = np.array(self.expected)

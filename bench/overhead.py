@@ -34,9 +34,22 @@ _INSTRUCTION = "Write a very long and detailed story about the following text."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--past", default="64,512,1024", metavar="N[,N...]", help="prompt tokens")
-    parser.add_argument("--max-tokens", type=int, default=48, metavar="N")
-    parser.add_argument("--repeats", type=int, default=9, metavar="N")
+    parser.add_argument(
+        "--past",
+        default="64,512,1024",
+        metavar="N[,N...]",
+        help="prompt tokens; default: 64,512,1024",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=48, metavar="N", help="of each answer; default: 48"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=9,
+        metavar="N",
+        help="answers at each length; default: 9, with --quick at most 3",
+    )
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:

@@ -24,8 +24,16 @@ _CONTINUATION = "Now say it in one sentence."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", type=int, default=1000, metavar="N", help="of the prompt")
-    parser.add_argument("--repeats", type=int, default=7, metavar="N")
+    parser.add_argument(
+        "--tokens", type=int, default=1000, metavar="N", help="of the prompt; default: 1000"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=7,
+        metavar="N",
+        help="conversations; default: 7, with --quick at most 3",
+    )
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:

@@ -26,7 +26,8 @@ class Promise:
     """`measured` (None: it could not be) must stand in `relation` to `bound`.
 
     `note` says why nothing was measured, or what the figure is. A promise that does not apply
-    (`applies` False) is neither held nor broken.
+    (`applies` False), or of which too little could be measured to judge it, is neither held nor
+    broken; one that should have been measured and was not is missing.
     """
 
     name: str
@@ -49,10 +50,15 @@ class Promise:
     @property
     def status(self) -> str:
         if not self.applies:
-            return "not applicable"
+            return "not measured" if self.measured is None else "not applicable"
         if self.measured is None:
             return "missing"
         return "held" if self.held else "BROKEN"
+
+
+def unjudged(promise: Promise, why: str) -> Promise:
+    """`promise`, of which too little was measured to say whether it holds."""
+    return dataclasses.replace(promise, measured=None, note=why, applies=False)
 
 
 def none_of(name: str, count: int, note: str = "") -> Promise:

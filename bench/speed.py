@@ -25,8 +25,9 @@ from bench.drafting import (
     settings_for,
 )
 from bench.gateway_process import running_gateway
+from bench.identity import different, promises_of_identity
 from bench.prompts import REPEATING_CATEGORIES, Question
-from bench.report import Findings, Promise, Table, milliseconds, none_of, number
+from bench.report import Findings, Promise, Table, milliseconds, number
 from bench.sampling import add_sampling_arguments, describe, sampling_of, settings_of
 from bench.setup import Setup, progress
 from models.errors import UserError
@@ -36,19 +37,19 @@ NEVER_SLOWER = 1 / 0.97
 """Ratio of times per token, `auto` to off, on any category."""
 
 REPEATING = 0.4
-"""The same on categories whose answers repeat their prompts."""
+"""The same of greedy answers, on categories where they repeat their prompts."""
 
 FEWEST_TOKENS = 8
 """Shorter answers say more about the first token than about the others."""
 
-_LOSSLESS_NOTE = {
-    COUPLED: "trees sum in another order: near ties may turn",
-    "classic": "the same distribution, another answer",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lengths", default="0,auto", metavar="0,auto[,N...]")
+    parser.add_argument(
+        "--lengths",
+        default="0,auto",
+        metavar="0,auto[,N...]",
+        help="of drafts, 0 for none, which everything is compared with; default: 0,auto",
+    )
     parser.add_argument(
         "--rules",
         default=COUPLED,
@@ -62,12 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="continuations in a draft, a tree with more than 1; default: 1",
     )
-    parser.add_argument("--max-tokens", type=int, default=192, metavar="N")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N")
+    parser.add_argument(
+        "--max-tokens", type=int, default=192, metavar="N", help="of each answer; default: 192"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=3,
+        metavar="N",
+        help="answers of each prompt in each setting; default: 3, with --quick 1",
+    )
     parser.add_argument(
         "--repeating",
         metavar="CATEGORY,...",
-        help=f"categories promised {REPEATING}x; default: copy, edit and extract",
+        help=f"categories promised {REPEATING}x, greedily; default: copy, edit and extract",
     )
     add_sampling_arguments(parser)
 
@@ -90,10 +99,11 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
         )
     settings = settings_for(lengths, rules, parsed.branches)
     _check_trees(setup, parsed.branches)
-    repeating = _repeating(parsed.repeating, setup.questions)
     asked = _Asked(settings, sampling_of(parsed), repeats, parsed.max_tokens)
+    greedy = asked.sampling.greedy
+    repeating = _repeating(parsed.repeating, setup.questions, greedy=greedy)
     measured = asyncio.run(_measure(setup, asked))
-    findings = evaluate(measured, settings, repeating)
+    findings = evaluate(measured, settings, repeating, greedy=greedy)
     described = {
         "lengths": [length.name for length in lengths],
         "rules": rules,
@@ -122,10 +132,17 @@ def _title(sampling: Sampling, branches: int) -> str:
     return f"Sampling: {describe(sampling)}{trees}"
 
 
-def _repeating(given: str | None, questions: Iterable[Question]) -> frozenset[str]:
+def _repeating(given: str | None, questions: Iterable[Question], *, greedy: bool) -> frozenset[str]:
     present = {question.category for question in questions}
     if given is None:
-        return REPEATING_CATEGORIES & present
+        return REPEATING_CATEGORIES & present if greedy else frozenset()
+    if not greedy:
+        raise UserError(
+            f"--repeating promises {REPEATING}x, which only holds of greedy answers: leave it out,"
+            " or --temperature.",
+            code="usage",
+            param="repeating",
+        )
     named = frozenset(part.strip() for part in given.split(","))
     if not named <= present:
         unknown = ", ".join(sorted(named - present))
@@ -198,51 +215,26 @@ def _sample(question: Question, setting: Setting, repeat: int, answer: WireAnswe
 
 
 def evaluate(
-    samples: Sequence[Sample], settings: Sequence[Setting], repeating: frozenset[str]
+    samples: Sequence[Sample],
+    settings: Sequence[Setting],
+    repeating: frozenset[str],
+    *,
+    greedy: bool = True,
 ) -> Findings:
     """Figures and promises of `samples`, with the settings and limits of `run`."""
     cells = cells_of(samples, settings)
     short = sorted({sample.question for sample in samples if sample.tpot_ms is None})
-    promises = _identity(samples, settings, cells)
+    promises = promises_of_identity(samples, settings, cells, greedy=greedy)
     promises += [
         _promise(cell, repeating) for cell in cells if (cell.length, cell.rule) == (AUTO, COUPLED)
     ]
     figures: dict[str, Any] = {
         "cells": [record(cell) for cell in cells],
         "samples": [record(sample) for sample in samples],
-        "different": _different(samples, [item for item in settings if item.identical]),
+        "different": different(samples, [item for item in settings if item.identical]),
         "too_short": short,
     }
     return Findings({}, figures, promises, _tables(cells, short))
-
-
-def _identity(
-    samples: Sequence[Sample], settings: Sequence[Setting], cells: Sequence[Cell]
-) -> list[Promise]:
-    """Chains under `coupled` are promised to change nothing; of other rules it is told."""
-    chains = [item for item in settings if item.identical]
-    promises: list[Promise] = []
-    if len(chains) > 1 or chains == list(settings):
-        count = len(_different(samples, chains))
-        promises.append(none_of("answers that differ between settings", count))
-    off = [item for item in settings if item.rule is None]
-    for rule in dict.fromkeys(item.rule for item in settings if not item.identical):
-        under = [item for item in settings if item.rule == rule]
-        count = len(_different(samples, [*off, *under]))
-        name = f"{rule}: answers that differ from off"
-        note = next(cell.mark for cell in cells if cell.rule == rule) or _LOSSLESS_NOTE[str(rule)]
-        promises.append(Promise(name, float(count), "<=", 0.0, note=note, applies=False))
-    return promises
-
-
-def _different(samples: Sequence[Sample], settings: Sequence[Setting]) -> list[str]:
-    """Prompts whose answers are not the same token for token in every setting and repeat."""
-    names = {setting.name for setting in settings}
-    seen: dict[str, set[tuple[int, ...]]] = {}
-    for sample in samples:
-        if sample.setting in names:
-            seen.setdefault(sample.question, set()).add(sample.ids)
-    return [question for question, answers in seen.items() if len(answers) > 1]
 
 
 def _promise(cell: Cell, repeating: frozenset[str]) -> Promise:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bench import one_step as measuring
 from bench.__main__ import main
+from bench.acceptance import _agreement, _equal
 from bench.alpha import Drafted, alpha, alpha_error, difference_error
 from bench.coupling import expected, shared_noise_terms
 from bench.one_step import OneStep, Position, Tally
@@ -157,6 +158,31 @@ def test_the_error_of_a_rate_is_binomial() -> None:
     assert tally.deviation == pytest.approx(0)
 
 
+def test_few_drafts_are_not_judged_unless_no_chance_explains_them() -> None:
+    def status(tally: Tally) -> str:
+        return _agreement("p", tally).status
+
+    assert status(Tally(10)) == "not measured"
+    # Far off in standard errors of its own, but a single unlikely acceptance can happen.
+    assert status(Tally(10, accepted=[1], expected=[1e-6])) == "not measured"
+    assert status(Tally(16, accepted=[16], expected=[0.0])) == "BROKEN"
+    enough = [0.5] * 10
+    assert status(Tally(10, accepted=[5] * 10, expected=enough)) == "held"
+    assert status(Tally(10, accepted=[7] * 10, expected=enough)) == "held"
+    assert status(Tally(10, accepted=[7] * 9 + [8], expected=enough)) == "BROKEN"
+
+
+def test_alpha_of_both_rules_is_judged_from_enough_answers() -> None:
+    given = [Drafted(10, 4 + index % 2, 4, 9) for index in range(8)]
+    other = [Drafted(10, 8 + index % 2, 4, 9) for index in range(8)]
+    nothing = Drafted(0, 0, 8, 8)
+    assert _equal({"classic": given, "coupled": given}).status == "held"
+    apart = [*other[4:], *other[1:5]]
+    assert _equal({"classic": given, "coupled": apart}).status == "BROKEN"
+    few = _equal({"classic": [*given[1:], nothing], "coupled": apart})
+    assert (few.status, few.note) == ("not measured", "7 answers with drafts; it takes 8")
+
+
 def test_alpha_and_its_error_over_prompts() -> None:
     answers = [Drafted(10, 5, 4, 9), Drafted(20, 5, 6, 11), Drafted(0, 0, 8, 8)]
     assert alpha(answers) == pytest.approx(1 / 3)
@@ -185,5 +211,10 @@ def test_a_run_reports_both_rules_side_by_side(tiny_package: Path, tmp_path: Pat
     assert measured["window", "classic"]["positions"] == 30
     assert 0 < measured["window", "coupled"]["expected"] < 1
     assert report["settings"]["sampling"]["temperature"] == 0.8
+    statuses = {item["name"]: item["status"] for item in report["promises"]}
+    # Three prompts do not tell how answers vary.
+    assert statuses["n-gram: classic and coupled apart, in standard errors"] == "not measured"
+    assert statuses["one step, window, classic: off its expectation, in standard errors"] == "held"
+    assert main(["acceptance", *arguments, *counts, "--quick", "--max-tokens", "2"]) == 0
     assert main(["acceptance", *arguments, "--temperature", "0"]) == 2
     assert main(["acceptance", *arguments, "--seeds", "0"]) == 2

@@ -12,7 +12,17 @@ import bench.__main__ as command_line
 from bench import cost, drafting
 from bench.machine import package_digest, resident_bytes
 from bench.prompts import Question
-from bench.report import SCHEMA, Findings, Promise, Table, document, figure, none_of, render
+from bench.report import (
+    SCHEMA,
+    Findings,
+    Promise,
+    Table,
+    document,
+    figure,
+    none_of,
+    render,
+    unjudged,
+)
 from bench.setup import Setup
 from models.errors import UserError
 from models.package import MANIFEST, load_package
@@ -30,8 +40,9 @@ def findings(*promises: Promise) -> Findings:
         (Promise("p", 5.0, ">=", 5.0), True, "held"),
         (Promise("p", 4.9, ">=", 5.0), False, "BROKEN"),
         (Promise("p", None, "<=", 1.4), False, "missing"),
-        (Promise("p", None, "<=", 1.4, applies=False), None, "not applicable"),
+        (Promise("p", None, "<=", 1.4, applies=False), None, "not measured"),
         (Promise("p", 9.0, "<=", 1.4, applies=False), None, "not applicable"),
+        (unjudged(Promise("p", 9.0, "<=", 1.4), "w"), None, "not measured"),
         (none_of("p", 0), True, "held"),
         (none_of("p", 1), False, "BROKEN"),
     ],

@@ -52,7 +52,7 @@ def test_a_profile_names_what_the_accept_path_calls() -> None:
 
 
 def test_the_share_is_of_the_whole_round() -> None:
-    decoded = Decoded("m", 10, 70, 30, accept_ms=3.0, draft_ms=7.0, verify_ms=90.0, whole_rows=0)
+    decoded = Decoded("m", 20, 70, 30, accept_ms=3.0, draft_ms=7.0, verify_ms=90.0, whole_rows=0)
     assert decoded.share == 3.0
     assert replace(decoded, rounds=0).share is None
     shapes = [(v, s) for v in share.VOCABULARIES for s in share.SCALES]
@@ -63,6 +63,8 @@ def test_the_share_is_of_the_whole_round() -> None:
     broken = _promises([replace(decoded, accept_ms=3.1)], slower, 9.7)
     assert [promise.held for promise in broken][:2] == [False, False]
     assert broken[1].note.startswith("slow")
+    few = _promises([replace(decoded, rounds=19, accept_ms=9.0)], times, 9.7)[0]
+    assert (few.status, few.note) == ("not measured", "19 rounds; it takes 20")
 
 
 def test_a_run_reports_every_mode(

@@ -33,7 +33,7 @@ def sample(question: str, category: str, setting: str, tpot: float | None, **mor
         tpot_ms=tpot,
         server_tpot_ms=tpot,
         rounds=more.get("rounds", 9),
-        tau=None,
+        tau=more.get("tau", 0) or None,
         draft_n=more.get("draft_n", 0),
         draft_n_accepted=more.get("accepted", 0),
         lossless=not more.get("lossy", 0),
@@ -49,8 +49,8 @@ def test_a_category_is_the_mean_over_prompts_of_medians_over_repeats() -> None:
     samples = [
         *(sample("1", "qa", "off", value) for value in (10.0, 12.0, 90.0)),
         sample("2", "qa", "off", 20.0),
-        sample("1", "qa", "auto", 6.0, rounds=5, draft_n=8, accepted=5),
-        sample("2", "qa", "auto", 10.0, rounds=5, draft_n=2, accepted=0),
+        sample("1", "qa", "auto", 6.0, rounds=5, tau=2, draft_n=8, accepted=5),
+        sample("2", "qa", "auto", 10.0, rounds=15, tau=1, draft_n=2, accepted=0),
     ]
     off, auto = evaluate(samples, SETTINGS, frozenset()).figures["cells"]
     assert off["tpot_ms"] == 16.0
@@ -58,7 +58,7 @@ def test_a_category_is_the_mean_over_prompts_of_medians_over_repeats() -> None:
     assert off["alpha"] is None
     assert auto["tpot_ms"] == 8.0
     assert auto["ratio"] == 0.5
-    assert auto["tau"] == 1.5
+    assert auto["tau"] == 1.25
     assert auto["alpha"] == 0.5
     assert auto["prompts"] == 2
 
@@ -93,7 +93,7 @@ def test_a_category_of_short_answers_is_not_timed_and_said_so() -> None:
     ]
     found = evaluate(samples, SETTINGS, frozenset())
     assert found.figures["too_short"] == ["1"]
-    assert status_of(found)["qa: auto / off"] == "not applicable"
+    assert status_of(found)["qa: auto / off"] == "not measured"
     assert status_of(found)["rag: auto / off"] == "held"
     assert found.tables[0].rows == [("1",)]
 
@@ -138,7 +138,7 @@ def test_only_chains_under_coupled_are_promised_to_change_nothing() -> None:
     }
     assert found.held
     notes = {promise.name.partition(":")[0]: promise for promise in found.promises}
-    assert notes["classic"].note == "the same distribution, another answer"
+    assert notes["classic"].note == "greedily the same answer"
     assert notes["typical"].note == "lossy"
     assert notes["synthetic"].note == "meaningless"
     assert [notes[rule].measured for rule in ("classic", "typical", "synthetic")] == [1, 1, 0]
@@ -241,10 +241,29 @@ def test_every_parameter_of_sampling_is_sent() -> None:
 
 def test_repeating_categories_are_those_present_or_those_named() -> None:
     questions = [Question("1", "edit", ("a",)), Question("2", "qa", ("a",))]
-    assert _repeating(None, questions) == {"edit"}
-    assert _repeating("qa, edit", questions) == {"qa", "edit"}
+    assert _repeating(None, questions, greedy=True) == {"edit"}
+    assert _repeating("qa, edit", questions, greedy=True) == {"qa", "edit"}
     with pytest.raises(UserError, match="--repeating names rag"):
-        _repeating("rag,qa", questions)
+        _repeating("rag,qa", questions, greedy=True)
+    # What is sampled strays from the prompt: no category is promised to repeat it.
+    assert _repeating(None, questions, greedy=False) == set()
+    with pytest.raises(UserError, match=r"0\.4x, which only holds of greedy"):
+        _repeating("edit", questions, greedy=False)
+
+
+def test_sampled_answers_are_compared_by_seed_and_greedy_ones_are_the_same_under_any_rule() -> None:
+    samples = [sample("1", "edit", name, 9.0) for name in ("off", "auto", "auto classic")]
+    both = settings("0,auto", "coupled,classic")
+    greedy, sampled = (
+        {item.name: item for item in evaluate(samples, both, frozenset(), greedy=value).promises}
+        for value in (True, False)
+    )
+    assert "answers that differ between settings" in greedy
+    assert "answers that differ between settings, same seed" in sampled
+    classic = "classic: answers that differ from off"
+    assert greedy[classic].note == "greedily the same answer"
+    assert sampled[classic].note == "the same distribution, another answer"
+    assert sampled["edit: auto / off"].bound == round(NEVER_SLOWER, 3)
 
 
 def answer(tokens: int, first: float | None, last: float | None, first_tokens: int) -> WireAnswer:

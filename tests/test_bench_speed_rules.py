@@ -64,7 +64,7 @@ def test_rules_are_asked_for_and_marked(
         "4 adasd",
         "4 synthetic",
     }
-    assert statuses(report)["answers that differ between settings"] == "held"
+    assert statuses(report)["answers that differ between settings, same seed"] == "held"
     assert statuses(report)["classic: answers that differ from off"] == "not applicable"
     assert cells["4"]["identical"] == 1.0
     # seven in ten draft tokens are accepted, whatever they are: that answer is another one
