@@ -83,7 +83,8 @@ def _check_speculation(speculation: Speculation, has_trees: bool) -> None:
     if speculation.branches > 1 and not has_trees:
         raise _unsupported(
             "speculation.branches",
-            "the package has no graphs for trees; speculation.branches must be 1. Export it again.",
+            "the package has no graphs for trees, because a sliding window of its model is narrower"
+            " than the context; speculation.branches must be 1.",
         )
 
 
