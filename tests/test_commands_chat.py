@@ -291,4 +291,4 @@ def test_wrong_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
         assert left.value.code == 2
     said = capsys.readouterr().err
     assert "unrecognized arguments: --prot 1" in said
-    assert "[--port VALUE]" in said
+    assert "[--port N]" in said

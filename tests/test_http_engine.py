@@ -109,7 +109,9 @@ async def test_provenance_adds_up_to_the_answer(served: Served, engine: Engine) 
     assert StreamDecoder(engine.tokenizer).push(ids) == text_of(response)
     assert sources.count("ngram") == response["timings"]["draft_n_accepted"]
     timings = response["timings"]
-    assert timings["tau"] == pytest.approx(1 + timings["draft_n_accepted"] / timings["rounds"])
+    assert timings["tau"] == pytest.approx(
+        1 + timings["draft_n_accepted"] / timings["rounds"], abs=5e-5
+    )
 
 
 async def test_killed_clients_free_their_slots_within_a_round(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import orjson
 
@@ -55,7 +55,7 @@ def typed(value: Any, kind: type[T], param: str) -> T:
     return value
 
 
-def beyond_integers(value: Any) -> bool:
+def beyond_integers(value: Any) -> TypeGuard[float]:
     """A float that the decoder may have made of an integer that has more than 64 bits."""
     return isinstance(value, float) and abs(value) >= BEYOND_INTEGERS
 
