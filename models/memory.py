@@ -93,7 +93,7 @@ def require_tree_memory(package: Package) -> None:
             f" {format_bytes(available)} of memory is available. Ask for one branch, or export the"
             " package for fewer rows (--rows).",
             code="out_of_memory",
-            param="branches",
+            param="speculation.branches",
         )
 
 
