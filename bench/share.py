@@ -41,7 +41,8 @@ LONGEST_PROMPT = 1024
 _SEED = 7
 _PAST = 44
 _RUNS = 15
-_QUICK_PROMPTS = 4
+_QUICK_PROMPTS = 3
+_QUICK_TOKENS = 64
 _QUICK_REPEATS = 3
 FEWEST_ROUNDS = 20
 """Fewer say more about the first of them, which are slower, than about the others."""
@@ -70,7 +71,11 @@ TREES = Mode("the same nucleus, trees of 3 branches", _NUCLEUS)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=int, default=7, metavar="N", help="of drafts; default: 7")
     parser.add_argument(
-        "--max-tokens", type=int, default=96, metavar="N", help="of each answer; default: 96"
+        "--max-tokens",
+        type=int,
+        default=96,
+        metavar="N",
+        help=f"of each answer; default: 96, with --quick at most {_QUICK_TOKENS}",
     )
     parser.add_argument(
         "--repeats",
@@ -86,7 +91,8 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     if min(parsed.length, parsed.max_tokens, parsed.repeats) < 1:
         raise UserError("every count must be at least 1.", code="usage")
     repeats = min(_QUICK_REPEATS, parsed.repeats) if setup.quick else parsed.repeats
-    decoded = asyncio.run(_decode(setup, parsed.length, parsed.max_tokens))
+    max_tokens = min(_QUICK_TOKENS, parsed.max_tokens) if setup.quick else parsed.max_tokens
+    decoded = asyncio.run(_decode(setup, parsed.length, max_tokens))
     width = parsed.length + 1
     run_ms = _run_ms(setup, width)
     top_k = setup.package.manifest.target.top_k
@@ -97,7 +103,7 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
             progress(f"share: vocabulary {vocabulary}, scale {scale:g}")
     settings = {
         "length": parsed.length,
-        "max_tokens": parsed.max_tokens,
+        "max_tokens": max_tokens,
         "repeats": repeats,
         "seed": _SEED,
     }
@@ -146,7 +152,9 @@ async def _decode(setup: Setup, length: int, max_tokens: int) -> list[Decoded]:
     engine = await Engine.start(setup.package, options, progress)
     service = CountingService(engine.service)
     engine.service = service
-    modes = [(mode, 1) for mode in MODES] + ([(TREES, 3)] if target.tree_graphs else [])
+    # Their graphs take longer to load than a quick look may last.
+    trees = bool(target.tree_graphs) and not setup.quick
+    modes = [(mode, 1) for mode in MODES] + ([(TREES, 3)] if trees else [])
     answers: dict[str, list[Answer]] = {mode.name: [] for mode, _ in modes}
     whole_rows = dict.fromkeys(answers, 0)
     try:
