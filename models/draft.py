@@ -23,7 +23,8 @@ class Proposal:
 
     def of(self, token: int) -> float:
         """q(token)."""
-        return float(self.probabilities[self.ids == token].sum())
+        place = int((self.ids == token).argmax())
+        return float(self.probabilities[place]) if self.ids[place] == token else 0.0
 
     def entropy(self) -> float:
         """In nats."""

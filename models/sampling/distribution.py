@@ -49,6 +49,10 @@ class Bounds:
     most: float = 0.0
     token: float = 0.0
 
+    def partly(self) -> Bounds:
+        """Of what a truncation may leave of the tail."""
+        return Bounds(0.0, self.most, self.token)
+
 
 @dataclass(frozen=True, slots=True)
 class Exact:
@@ -75,9 +79,9 @@ _BLOCK = 256
 class Distribution:
     """Weights, not normalised, of the listed tokens `ids` (all above 0) and of the tail.
 
-    `sure[i]` says that `ids[i]` certainly belongs to the support; another's weight counts only
-    if the resolved row confirms it. What is open is read from the row and the history when it is
-    resolved: before the target's next run and the sampler's next `commit`.
+    The first `sure` of the listed tokens certainly belong to the support; the others' weights
+    count only if the resolved row confirms them. What is open is read from the row and the history
+    when it is resolved: before the target's next run and the sampler's next `commit`.
     """
 
     __slots__ = ("_open", "_tail", "_tail_mass", "bounds", "ids", "sure", "weights")
@@ -86,13 +90,13 @@ class Distribution:
         self,
         ids: NDArray[np.int64],
         weights: NDArray[np.float64],
-        sure: NDArray[np.bool_] | None = None,
+        sure: int | None = None,
         bounds: Bounds = EMPTY,
         opened: Callable[[], Exact] | None = None,
     ) -> None:
         self.ids = ids
         self.weights = weights
-        self.sure = sure
+        self.sure = ids.size if sure is None else sure
         self.bounds = bounds
         self._open = opened
         self._tail: NDArray[np.float32] | None = None
@@ -113,15 +117,15 @@ class Distribution:
     @property
     def exact(self) -> bool:
         """Nothing is left to bounds."""
-        return self._open is None or (self.sure is None and self.bounds.most == 0)
+        return self._open is None or (self.sure == self.ids.size and self.bounds.most == 0)
 
     def resolve(self) -> None:
         """Open the whole row, if anything is still open."""
         if self.exact or self._open is None:
             return
         whole = self._open()
-        self._open, self.sure, self.bounds = None, None, EMPTY
-        self.ids, self.weights = whole.ids, whole.weights
+        self._open, self.bounds = None, EMPTY
+        self.ids, self.weights, self.sure = whole.ids, whole.weights, whole.ids.size
         self._set_tail(whole.tail)
 
     @property
@@ -133,9 +137,9 @@ class Distribution:
         if self.exact:
             total = float(self.weights.sum()) + self._tail_mass
             return total, total
-        weights = self.weights
-        sure = weights if self.sure is None else weights[self.sure]
-        return float(sure.sum()) + self.bounds.least, float(weights.sum()) + self.bounds.most
+        least = float(self.weights[: self.sure].sum())
+        most = least + float(self.weights[self.sure :].sum())
+        return least + self.bounds.least, most + self.bounds.most
 
     def weight(self, token: int) -> tuple[float, float]:
         """Bounds of the weight of one token."""
@@ -143,7 +147,7 @@ class Distribution:
         if places.size:
             place = places[0]
             weight = float(self.weights[place])
-            return (weight if self.sure is None or self.sure[place] else 0.0), weight
+            return (weight if place < self.sure else 0.0), weight
         if self._tail is not None:
             weight = float(self._tail[token])
             return weight, weight
@@ -189,7 +193,7 @@ class Distribution:
             return self._draw_tail(noise)
         # The tail has at most this mass, so it arrives no sooner.
         ahead = self.bounds.most == 0 or soonest < tail / self.bounds.most
-        if ahead and first >= 0 and (self.sure is None or self.sure[first]):
+        if ahead and 0 <= first < self.sure:
             return int(self.ids[first])
         self.resolve()
         return self.draw(noise)
@@ -197,13 +201,13 @@ class Distribution:
     def without(self, token: int) -> Distribution:
         """The residual of a rejected one-hot draft: max(0, p - q), not normalised."""
         kept = self.ids != token
-        bounds, opened = self.bounds, self._open
+        bounds, opened, sure = self.bounds, self._open, int(np.count_nonzero(kept[: self.sure]))
         if kept.all():
             bounds = Bounds(max(0.0, bounds.least - bounds.token), bounds.most, bounds.token)
         rest = Distribution(
             self.ids[kept],
             self.weights[kept],
-            None if self.sure is None else self.sure[kept],
+            sure,
             bounds,
             None if opened is None else lambda: _without(opened(), token),
         )

@@ -129,63 +129,51 @@ def _greedy(
 def _bounded(
     row: TargetRow, head: Head, sampling: Sampling, whole: Callable[[], Exact]
 ) -> Distribution:
-    ids, ranked = head.ids, head.ranked
+    """The listed tokens come most likely first, so every truncation keeps the first few of them.
+
+    `sure` of these are certainly kept.
+    """
     weights = np.exp((head.logits - head.logits[0]) / sampling.temperature)
-    if weights[-1] < _LEAST_WEIGHT:
-        ids, weights = ids[weights >= _LEAST_WEIGHT], weights[weights >= _LEAST_WEIGHT]
-        ranked = min(ranked, ids.size)
     bounds = _tail_bounds(row, head, sampling.temperature) if head.outside else EMPTY
-    sure: NDArray[np.bool_] | None = None
+    kept = sure = weights.size
+    if weights[-1] < _LEAST_WEIGHT:
+        kept = sure = int(np.count_nonzero(weights >= _LEAST_WEIGHT))
+    ranked = min(head.ranked, kept)
     top_k = sampling.top_k if 0 < sampling.top_k < row.vocab_size else 0
     if 0 < top_k <= ranked:
-        ids, weights, bounds = ids[:top_k], weights[:top_k], EMPTY
+        kept, sure, bounds = top_k, top_k, EMPTY
     elif top_k:
-        sure = np.arange(ids.size) < ranked
-        bounds = Bounds(0.0, bounds.most, bounds.token)
+        sure, bounds = ranked, bounds.partly()
     if sampling.top_p < 1:
-        ids, weights, sure, bounds = _cut_top_p(ids, weights, sure, bounds, ranked, sampling.top_p)
+        kept, sure, bounds = _cut_top_p(weights[:kept], sure, bounds, ranked, sampling.top_p)
     if sampling.min_p > 0:
-        kept = weights >= sampling.min_p
-        ids, weights = ids[kept], weights[kept]
-        sure = None if sure is None else sure[kept]
-        below = bounds.token < sampling.min_p
-        bounds = EMPTY if below else Bounds(0.0, bounds.most, bounds.token)
-    if sure is not None and sure.all():
-        sure = None
-    if sure is None and bounds.most == 0:
+        kept = int(np.count_nonzero(weights[:kept] >= sampling.min_p))
+        sure = min(sure, kept)
+        bounds = EMPTY if bounds.token < sampling.min_p else bounds.partly()
+    ids, weights = head.ids[:kept], weights[:kept]
+    if sure == kept and bounds.most == 0:
         return Distribution(ids, weights)
     return Distribution(ids, weights, sure, bounds, whole)
 
 
 def _cut_top_p(
-    ids: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    sure: NDArray[np.bool_] | None,
-    bounds: Bounds,
-    ranked: int,
-    top_p: float,
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None, Bounds]:
-    """The nucleus: tokens before which less than `top_p` of the mass has passed.
+    weights: NDArray[np.float64], sure: int, bounds: Bounds, ranked: int, top_p: float
+) -> tuple[int, int, Bounds]:
+    """The nucleus, tokens before which less than `top_p` of the mass has passed: how many may
+    belong to it, how many certainly do, and what of the tail may.
 
     Tokens behind the first `ranked` may have unlisted ones before them: what has passed is at
     least what is listed.
     """
-    passed = np.cumsum(weights) - weights
-    certain = float((weights if sure is None else weights[sure]).sum())
-    least, most = top_p * (certain + bounds.least), top_p * (float(weights.sum()) + bounds.most)
-    kept = passed < most
-    kept[0] = True
-    inside = passed < least
-    inside[0] = True
+    mass = np.cumsum(weights)
+    least = top_p * (float(mass[sure - 1]) + bounds.least)
+    most = top_p * (float(mass[-1]) + bounds.most)
+    kept = min(int(mass.searchsorted(most)) + 1, weights.size)
+    inside = min(int(mass.searchsorted(least)) + 1, sure)
     if bounds.most > 0:
-        inside[ranked:] = False
-    if sure is not None:
-        inside &= sure
-    if bounds.most > 0 and float(weights[:ranked].sum()) >= most:
-        bounds = EMPTY
-    elif bounds.most > 0:
-        bounds = Bounds(0.0, bounds.most, bounds.token)
-    return ids[kept], weights[kept], inside[kept], bounds
+        inside = max(min(inside, ranked), 1)
+        bounds = EMPTY if mass[ranked - 1] >= most else bounds.partly()
+    return kept, inside, bounds
 
 
 def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
