@@ -34,8 +34,11 @@ SHARE = 3.0
 """Percent of a round that processing and acceptance may take."""
 
 VOCABULARIES = (49_152, 151_936)
-SCALES = (1.0, 3.0, 6.0)
-"""Standard normal logits are flatter than any model's; at 6 the likely ones stand out as there."""
+PROMISED_SCALE = 6.0
+"""Times standard normal: such rows are opened as often as a model's on prompts, or more often."""
+
+SCALES = (1.0, 3.0, PROMISED_SCALE)
+"""The others are flatter than a model's logits, for comparison: their share is not promised."""
 
 LONGEST_PROMPT = 1024
 _SEED = 7
@@ -219,12 +222,13 @@ def _promises(
 ) -> list[Promise]:
     promises = [_share_of_rounds(item) for item in decoded]
     for vocabulary in VOCABULARIES:
-        for scale in SCALES:
-            group = [item for item in times if (item.vocabulary, item.scale) == (vocabulary, scale)]
-            worst = max(group, key=lambda item: item.median_us)
-            name = f"share on random logits, {vocabulary}, scale {scale:g}"
-            note = f"{worst.mode}; of a run of {run_ms:.1f} ms"
-            promises.append(Promise(name, _share_of(worst, run_ms), "<=", SHARE, "%", note))
+        group = [
+            item for item in times if (item.vocabulary, item.scale) == (vocabulary, PROMISED_SCALE)
+        ]
+        worst = max(group, key=lambda item: item.median_us)
+        name = f"share on random logits, {vocabulary}, scale {PROMISED_SCALE:g}"
+        note = f"{worst.mode}; of a run of {run_ms:.1f} ms"
+        promises.append(Promise(name, _share_of(worst, run_ms), "<=", SHARE, "%", note))
     return promises
 
 

@@ -163,6 +163,7 @@ async def test_what_is_accepted_behind_the_end_counts_for_nothing(
     assert timings.rounds == -(-end // (length + 1))
     bonus = end // (length + 1)
     assert timings.draft_n_accepted == end - bonus
+    assert timings.alpha == 1, "a draft that is always right is never wrong behind the end"
 
 
 @pytest.mark.parametrize("wrong", [0, 1])

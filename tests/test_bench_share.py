@@ -58,8 +58,9 @@ def test_the_share_is_of_the_whole_round() -> None:
     shapes = [(v, s) for v in share.VOCABULARIES for s in share.SCALES]
     times = [AcceptTime("m", v, s, 300.0, 8.0, 0.0) for v, s in shapes]
     held = _promises([decoded], times, 9.7)
-    assert [promise.held for promise in held] == [True] * (1 + len(shapes))
-    slower = [replace(times[0], mode="slow", median_us=301.0), *times]
+    assert [promise.held for promise in held] == [True] * (1 + len(share.VOCABULARIES))
+    peaked = next(item for item in times if item.scale == share.PROMISED_SCALE)
+    slower = [replace(peaked, mode="slow", median_us=301.0), *times]
     broken = _promises([replace(decoded, accept_ms=3.1)], slower, 9.7)
     assert [promise.held for promise in broken][:2] == [False, False]
     assert broken[1].note.startswith("slow")

@@ -182,7 +182,7 @@ class Answer:
             self._compacted.result()
         outcome, taken = self._accept(verified.result, draft)
         self._record.mark_round(
-            drafted=len(draft.tokens),
+            drafted=len(draft.tokens) if taken > outcome.accepted else taken,
             accepted=min(outcome.accepted, taken),
             advanced=taken,
             verify_ms=verified.run_ms,

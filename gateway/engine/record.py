@@ -49,7 +49,7 @@ class Record:
         self, *, drafted: int, accepted: int, advanced: int, verify_ms: float, tree: bool
     ) -> None:
         """`drafted` tokens were verified, and the answer advanced by `advanced`, of which
-        `accepted` were drafted. What was accepted behind the answer's end is in neither."""
+        `accepted` were drafted. What was drafted behind the answer's end is in none of them."""
         self.rounds += 1
         self.decoded += advanced
         self.drafted += drafted
