@@ -78,10 +78,10 @@ def test_bounds_hold_before_the_row_is_opened(cases: list[Case]) -> None:
     for case in cases:
         distribution = case.sampler().distribution(case.row, case.ahead)
         before = [distribution.weight(token) for token in range(case.row.vocab_size)]
-        least, most = distribution.total()
+        least, most = distribution.least, distribution.most
         undecided += not distribution.exact
         distribution.resolve()
-        total = distribution.total()[0]
+        total = distribution.most
         assert least <= total * (1 + 1e-5), case.sampling
         assert most >= total * (1 - 1e-5), case.sampling
         for token, (low, high) in enumerate(before):
@@ -201,9 +201,9 @@ def test_bounds_hold_where_the_log_sum_exp_is_rounded_coarsely(offset: float) ->
         for spread in (0.0, 1e-4, 1.0):
             row = given(offset + spread * random.normal(size=2000) + np.eye(1, 2000)[0], listed=4)
             distribution = Sampler(Sampling(temperature, seed=1), prompt=[1]).distribution(row)
-            least, most = distribution.total()
+            least, most = distribution.least, distribution.most
             distribution.resolve()
-            total = distribution.total()[0]
+            total = distribution.most
             assert least * (1 - 1e-6) <= total <= most * (1 + 1e-6)
 
 
@@ -223,7 +223,7 @@ def test_bounds_hold_where_a_large_vocabulary_is_added_up_in_float32() -> None:
         row = AddedUpInFloat32(logits, 64)
         furthest = max(furthest, abs(row.logsumexp - given(logits).logsumexp))
         distribution = Sampler(Sampling(1.0, seed=1), prompt=[1]).distribution(row)
-        least, most = distribution.total()
+        least, most = distribution.least, distribution.most
         distribution.resolve()
-        assert least <= distribution.total()[0] <= most
+        assert least <= distribution.most <= most
     assert furthest > 1e-4, "the cases are about rounding"

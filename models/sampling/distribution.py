@@ -132,14 +132,15 @@ class Distribution:
     def _certain(self) -> bool:
         return self.ids.size == 1 and self._open is None and self._tail is None
 
-    def total(self) -> tuple[float, float]:
-        """Bounds of the mass of everything."""
-        if self.exact:
-            total = float(self.weights.sum()) + self._tail_mass
-            return total, total
-        least = float(self.weights[: self.sure].sum())
-        most = least + float(self.weights[self.sure :].sum())
-        return least + self.bounds.least, most + self.bounds.most
+    @property
+    def most(self) -> float:
+        """The most that everything can weigh together."""
+        return float(np.add.reduce(self.weights)) + self._tail_mass + self.bounds.most
+
+    @property
+    def least(self) -> float:
+        """The least that everything can weigh together: the same as `most` where it is exact."""
+        return float(np.add.reduce(self.weights[: self.sure])) + self._tail_mass + self.bounds.least
 
     def weight(self, token: int) -> tuple[float, float]:
         """Bounds of the weight of one token."""
@@ -156,17 +157,14 @@ class Distribution:
     def probability(self, token: int) -> float:
         """p(token); resolves where bounds do not give it."""
         self.resolve()
-        return self.weight(token)[1] / self.total()[1]
+        return self.weight(token)[1] / self.most
 
     def accepts(self, token: int, u: float, q: float = 1.0) -> bool:
         """Whether u <= p(token) / q, for u in (0, 1]; resolves only where bounds cannot tell."""
         least, most = self.weight(token)
-        total_least, total_most = self.total()
-        if u * q * total_most <= least:
+        if u * q * self.most <= least:
             return True
-        if u * q * total_least > most:
-            return False
-        if self.exact:
+        if self.exact or u * q * self.least > most:
             return False
         self.resolve()
         return self.accepts(token, u, q)
@@ -223,7 +221,7 @@ class Distribution:
         Where p is q nothing is left of it, and nothing is rejected but by rounding: then p stays.
         """
         self.resolve()
-        total = self.total()[1]
+        total = self.most
         ids = np.union1d(self.ids, proposal.ids)
         weights = np.zeros(ids.size)
         weights[np.searchsorted(ids, self.ids)] = self.weights
@@ -238,7 +236,7 @@ class Distribution:
         rest = Distribution(ids[left], weights[left])
         if tail is not None:
             rest._set_tail(tail)
-        return rest if rest.total()[1] > 0 else self
+        return rest if rest.most > 0 else self
 
     def listed(self) -> Distribution:
         """The listed tokens alone, as if they were everything: what a drafter draws from.

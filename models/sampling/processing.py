@@ -190,7 +190,7 @@ def _tail_bounds(row: TargetRow, head: Head, temperature: float) -> Bounds:
         return Bounds(0.0, most, token)
     # Relative to the target's own largest logit first, which keeps the exponents small.
     top = float(row.values[0])
-    inside = float(np.exp(row.values - row.values[0]).sum(dtype=np.float64))
+    inside = float(np.add.reduce(np.exp(row.values - row.values[0]), dtype=np.float64))
     total = math.exp(row.logsumexp - top)
     relative = _EXP_ERROR + _ADDING_ERROR * row.vocab_size + _ROUNDING * abs(row.logsumexp)
     error = relative * total
