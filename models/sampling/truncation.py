@@ -35,12 +35,15 @@ def _large(weights: Weights, wanted: float, total: float) -> Weights:
     """Weights of which some largest reach the sum `wanted`: a few percent of a peaked row."""
     if weights.size > _SORTED:
         sample = np.sort(weights[:: weights.size // _SAMPLE])
-        large: Weights = weights[weights >= sample[-_PEAKED]]
+        large = _at_least(weights, sample[-_PEAKED])
         if float(large.sum(dtype=np.float64)) >= wanted:
             return large
     # What is below this has less mass together than may be cut off, so the cut is above it.
-    large = weights[weights >= (total - wanted) / weights.size]
-    return large
+    return _at_least(weights, (total - wanted) / weights.size)
+
+
+def _at_least(weights: Weights, least: float) -> Weights:
+    return np.compress(weights >= least, weights)
 
 
 def _cut(weights: Weights, wanted: float) -> tuple[int, float]:
