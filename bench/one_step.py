@@ -82,16 +82,27 @@ class OneStep:
     """Collects trials over positions."""
 
     def __init__(self, sampling: Sampling, seeds: int) -> None:
-        self._samplings = [
-            replace(sampling, seed=choice_seed(sampling.seed or 0, index)) for index in range(seeds)
-        ]
+        self._sampling = sampling
+        self._seeds = seeds
+        self._samplings: list[Sampling] = []
         self.bounds: list[Expected] = []
         self.tallies = {
             (drafter, rule): Tally(seeds) for drafter in ("window", "ngram") for rule in RULES
         }
 
+    def _fresh(self) -> list[Sampling]:
+        """Seeds that no position had before: noise is keyed by the absolute position, which
+        answers to different prompts have in common."""
+        begin = len(self.bounds) * self._seeds
+        seed = self._sampling.seed or 0
+        return [
+            replace(self._sampling, seed=choice_seed(seed, begin + index))
+            for index in range(self._seeds)
+        ]
+
     def at(self, position: Position) -> None:
         """All trials at `position`."""
+        self._samplings = self._fresh()
         p, listed = _distribution(self._sampler(position, self._samplings[0]), position.target)
         q = np.zeros_like(p)
         _, proposal = self._sampler(position, self._samplings[0]).draft(
