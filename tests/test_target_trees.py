@@ -191,7 +191,7 @@ def test_trees_are_loaded_once_and_only_where_they_fit(
     monkeypatch.setattr(memory, "available_bytes", lambda: 3 * weights - 1)
     with pytest.raises(UserError, match="drafts that branch need") as refused:
         target.load_trees()
-    assert (refused.value.code, refused.value.param) == ("out_of_memory", "branches")
+    assert (refused.value.code, refused.value.param) == ("out_of_memory", "speculation.branches")
     assert not target.trees_loaded
     monkeypatch.setattr(memory, "available_bytes", lambda: 3 * weights)
     target.load_trees()
