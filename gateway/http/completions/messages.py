@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.engine.conversation import Message
 from gateway.http.completions.limits import NOT_YET
-from gateway.http.fields import missing, required, typed, unsupported, wrong_type
+from gateway.http.content import text_content
+from gateway.http.fields import missing, required, typed, unsupported
 from gateway.http.responses.items import ROLES
 
 CALLS = ("tool_calls", "function_call", "audio")
@@ -29,22 +30,9 @@ def _message(item: Any, param: str) -> Message:
     for name in CALLS:
         if item.get(name):
             raise unsupported(f"{param}.{name}", item[name], f"absent (it is {NOT_YET})")
-    return Message(ROLES[role], _content(item.get("content"), f"{param}.content"))
-
-
-def _content(value: Any, param: str) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise missing(param)
-    if not isinstance(value, list):
-        raise wrong_type(param, "a string or an array", value)
-    return "".join(_part(part, f"{param}[{index}]") for index, part in enumerate(value))
-
-
-def _part(part: Any, param: str) -> str:
-    typed(part, dict, param)
-    kind = required(part, "type", str, f"{param}.")
-    if kind != "text":
-        raise unsupported(f"{param}.type", kind, f'"text" (others are {NOT_YET})')
-    return required(part, "text", str, f"{param}.")
+    return Message(
+        ROLES[role],
+        text_content(
+            item.get("content"), f"{param}.content", ("text",), f'"text" (others are {NOT_YET})'
+        ),
+    )

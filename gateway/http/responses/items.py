@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.engine.conversation import Message, Role
+from gateway.http.content import text_content
 from gateway.http.fields import missing, required, typed, unsupported, wrong_type
 
 ROLES: Mapping[str, Role] = MappingProxyType(
@@ -39,22 +40,9 @@ def _message(item: Any, param: str) -> Message:
     role = required(item, "role", str, f"{param}.")
     if role not in ROLES:
         raise unsupported(f"{param}.role", role, ", ".join(ROLES))
-    return Message(ROLES[role], _content(item.get("content"), f"{param}.content"))
-
-
-def _content(value: Any, param: str) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise missing(param)
-    if not isinstance(value, list):
-        raise wrong_type(param, "a string or an array", value)
-    return "".join(_part(part, f"{param}[{index}]") for index, part in enumerate(value))
-
-
-def _part(part: Any, param: str) -> str:
-    typed(part, dict, param)
-    kind = required(part, "type", str, f"{param}.")
-    if kind not in TEXT_PARTS:
-        raise unsupported(f"{param}.type", kind, '"input_text" or "output_text"')
-    return required(part, "text", str, f"{param}.")
+    return Message(
+        ROLES[role],
+        text_content(
+            item.get("content"), f"{param}.content", TEXT_PARTS, '"input_text" or "output_text"'
+        ),
+    )
