@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bench.rows import HostRow, host_row
 from models.sampling.parameters import Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRow:
+def given(logits: ArrayLike, listed: int = 4) -> HostRow:
     """A row as the target's graph would give it: the `listed` largest logits and the rest."""
-
-    logits: NDArray[np.float32]
-    listed: int
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        return np.argsort(-self.logits, kind="stable")[: self.listed]
-
-    @property
-    def values(self) -> NDArray[np.float32]:
-        return self.logits[self.ids]
-
-    @property
-    def logsumexp(self) -> float:
-        wide = self.logits.astype(np.float64)
-        return float(np.float32(wide.max() + np.log(np.exp(wide - wide.max()).sum())))
-
-    @property
-    def vocab_size(self) -> int:
-        return self.logits.size
-
-    def whole(self) -> NDArray[np.float32]:
-        return self.logits
-
-
-@dataclass(frozen=True, slots=True)
-class GivenRows:
-    members: Sequence[GivenRow]
-
-    def row(self, index: int) -> GivenRow:
-        return self.members[index]
-
-
-def given(logits: ArrayLike, listed: int = 4) -> GivenRow:
-    values = np.asarray(logits, dtype=np.float32)
-    return GivenRow(values, min(listed, values.size))
+    return host_row(np.asarray(logits, dtype=np.float32), listed)
 
 
 def naive(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bench.rows import HostRow
 from models.sampling.distribution import Draw
 from models.sampling.noise import Purpose
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
-from tests.sampling_support import GivenRow, given, naive
+from tests.sampling_support import given, naive
 
 RANDOM_CASES = 600
 
@@ -178,7 +181,7 @@ def test_drafts_ahead_count_for_their_row_and_leave_no_trace() -> None:
 
 
 def test_a_whole_row_is_not_written_to() -> None:
-    row: GivenRow = given(np.linspace(0, 1, 40), listed=3)
+    row = given(np.linspace(0, 1, 40), listed=3)
     before = row.logits.copy()
     sampling = Sampling(temperature=1, top_p=0.7, top_k=20, repetition_penalty=1.5, seed=3)
     Sampler(sampling, prompt=[1, 2]).distribution(row).resolve()
@@ -207,20 +210,18 @@ def test_bounds_hold_where_the_log_sum_exp_is_rounded_coarsely(offset: float) ->
             assert least * (1 - 1e-6) <= total <= most * (1 + 1e-6)
 
 
-class AddedUpInFloat32(GivenRow):
+def added_up_in_float32(row: HostRow) -> HostRow:
     """Its log-sum-exp is further off than a graph's: float32, one term after the other."""
-
-    @property
-    def logsumexp(self) -> float:
-        terms = np.exp(self.logits - self.logits.max())
-        return float(self.logits.max() + np.log(np.cumsum(terms, dtype=np.float32)[-1]))
+    terms = np.exp(row.logits - row.logits.max())
+    total = np.cumsum(terms, dtype=np.float32)[-1]
+    return replace(row, logsumexp=float(row.logits.max() + np.log(total)))
 
 
 def test_bounds_hold_where_a_large_vocabulary_is_added_up_in_float32() -> None:
     random, furthest = np.random.default_rng(2), 0.0
     for scale in (0.01, 3.0, 6.0):
         logits = (scale * random.normal(size=151_936)).astype(np.float32)
-        row = AddedUpInFloat32(logits, 64)
+        row = added_up_in_float32(given(logits, 64))
         furthest = max(furthest, abs(row.logsumexp - given(logits).logsumexp))
         distribution = Sampler(Sampling(1.0, seed=1), prompt=[1]).distribution(row)
         least, most = distribution.least, distribution.most

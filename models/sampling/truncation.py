@@ -25,51 +25,49 @@ def keep_top_k(weights: Weights, top_k: int) -> None:
 
 def keep_top_p(weights: Weights, top_p: float) -> None:
     """Set all but the nucleus to 0: the tokens before which less than `top_p` of the mass lies."""
-    total = float(weights.sum(dtype=np.float64))
+    total = _mass(weights)
     wanted = top_p * total
-    count, least = _cut(_large(weights, wanted, total), wanted)
+    if weights.size <= _SORTED:
+        count, least = _cut(weights, wanted)
+    else:
+        count, least = _cut_by_sample(weights, wanted, total)
     _keep(weights, least, count)
-
-
-def _large(weights: Weights, wanted: float, total: float) -> Weights:
-    """Weights of which some largest reach the sum `wanted`: a few percent of a peaked row."""
-    if weights.size > _SORTED:
-        sample = np.sort(weights[:: weights.size // _SAMPLE])
-        large = _at_least(weights, sample[-_PEAKED])
-        if float(large.sum(dtype=np.float64)) >= wanted:
-            return large
-    # What is below this has less mass together than may be cut off, so the cut is above it.
-    return _at_least(weights, (total - wanted) / weights.size)
-
-
-def _at_least(weights: Weights, least: float) -> Weights:
-    return np.compress(weights >= least, weights)
 
 
 def _cut(weights: Weights, wanted: float) -> tuple[int, float]:
     """How many of the largest weights reach the sum `wanted`, and the least of these."""
-    passed, rest = 0, weights
-    if weights.size > _SORTED:
-        upper, lower = _bracket(weights, wanted)
-        above = weights > upper
-        mass = float((weights * above).sum(dtype=np.float64))
-        between = weights[~above & (weights >= lower)]
-        if mass < wanted <= mass + float(between.sum(dtype=np.float64)):
-            passed, wanted, rest = int(np.count_nonzero(above)), wanted - mass, between
-    falling = np.sort(rest)[::-1]
+    falling = np.sort(weights)[::-1]
     before = np.cumsum(falling, dtype=np.float64) - falling
     count = max(1, int(np.count_nonzero(before < wanted)))
-    return passed + count, float(falling[count - 1])
+    return count, float(falling[count - 1])
 
 
-def _bracket(weights: Weights, wanted: float) -> tuple[float, float]:
-    """Two weights between which the cut probably lies, judged by every n-th one."""
+def _cut_by_sample(weights: Weights, wanted: float, total: float) -> tuple[int, float]:
+    """The same, where every n-th weight tells which few must be sorted; if it errs, all are."""
     sample = np.sort(weights[:: weights.size // _SAMPLE])[::-1]
-    mass = np.cumsum(sample, dtype=np.float64)
-    share = wanted / float(weights.sum(dtype=np.float64))
+    large = np.compress(weights >= sample[_PEAKED], weights)
+    if _mass(large) >= wanted:
+        return _cut(large, wanted)
+    upper, lower = _bracket(sample, wanted / total)
+    above = weights > upper
+    passed = _mass(weights * above)
+    between = np.compress(~above & (weights >= lower), weights)
+    if passed < wanted <= passed + _mass(between):
+        count, least = _cut(between, wanted - passed)
+        return int(np.count_nonzero(above)) + count, least
+    return _cut(weights, wanted)
+
+
+def _bracket(falling: Weights, share: float) -> tuple[float, float]:
+    """Two weights between which the cut at this share of the mass probably lies."""
+    mass = np.cumsum(falling, dtype=np.float64)
     place = int(np.searchsorted(mass, share * float(mass[-1])))
-    upper, lower = max(place - _MARGIN, 0), min(place + _MARGIN, sample.size - 1)
-    return float(sample[upper]), float(sample[lower])
+    upper, lower = max(place - _MARGIN, 0), min(place + _MARGIN, falling.size - 1)
+    return float(falling[upper]), float(falling[lower])
+
+
+def _mass(weights: Weights) -> float:
+    return float(np.add.reduce(weights, dtype=np.float64))
 
 
 def _keep(weights: Weights, least: float, count: int) -> None:
