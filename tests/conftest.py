@@ -14,9 +14,10 @@ import pytest
 
 from models.errors import UserError
 from models.locations import cache_directory, default_package_path
-from models.package import load_package
+from models.package import Package, load_package
 from models.session import share_threads
 from tests.checkpoints import make_checkpoint
+from tests.engine_support import Reference
 from tests.letters_checkpoint import make_letters_checkpoint
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +52,17 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not _is_valid(path):
         _export_tiny(make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama"), path, "1,2,4")
     return path
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package: Path) -> Package:
+    return load_package(tiny_package)
+
+
+@pytest.fixture(scope="module")
+def reference(package: Package) -> Reference:
+    """Plain answers of the tiny package."""
+    return Reference(package)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.engine.requests import Speculation
 from models.draft import Draft
-from models.package import Package, load_package
+from models.package import Package
 from models.tokenizer import StreamDecoder, Tokenizer
 from tests.engine_support import (
     CONTEXT,
@@ -30,16 +30,6 @@ PROMPT = make_prompt(30)
 EIGHT = Speculation(policy="fixed", length=8)
 BLOCK = 9
 """Tokens of a round whose eight draft tokens are all accepted."""
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
-def reference(package: Package) -> Reference:
-    return Reference(package)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from gateway.engine.choices import SharedPrompt
 from gateway.engine.generation import Generation
 from gateway.engine.requests import GenerationRequest, PromptScored, Speculation
 from models.errors import UserError
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.noise import choice_seed
 from models.sampling.parameters import Sampling
 from tests.engine_support import (
@@ -30,11 +30,6 @@ from tests.engine_support import (
 
 PROMPT = make_prompt(60)
 HOT = Sampling(temperature=1.0, seed=5)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 def request_of(prompt: Sequence[int] = PROMPT, **fields: object) -> GenerationRequest:

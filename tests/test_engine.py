@@ -45,11 +45,6 @@ AUTO = Speculation()
 
 
 @pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
 def expected(package: Package) -> dict[tuple[int, ...], list[int]]:
     reference = Reference(package)
     return {prompt: reference.answer(prompt, MOST) for prompt in PROMPTS}

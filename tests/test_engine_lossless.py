@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
-from models.package import Package, load_package
+from models.package import Package
 from tests.engine_support import (
     MOST,
     OFF,
@@ -31,11 +31,6 @@ PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34,
 LONG = make_prompt(163, seed=163)
 FIXED = tuple(Speculation(policy="fixed", length=length) for length in range(1, 9))
 AUTO = Speculation()
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

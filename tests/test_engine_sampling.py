@@ -16,7 +16,7 @@ import pytest
 
 from gateway.engine.requests import GenerationRequest, Speculation
 from models.draft import Draft
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.parameters import Sampling
 from tests.engine_support import (
     MOST,
@@ -50,11 +50,6 @@ SAMPLINGS = {
     "least": dataclasses.replace(PLAIN, min_tokens=9),
 }
 Expected = dict[tuple[str, tuple[int, ...]], list[int]]
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

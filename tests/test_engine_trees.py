@@ -13,7 +13,6 @@ import pytest
 from gateway.engine.answer import make_row
 from gateway.engine.requests import Finished, GenerationRequest, Speculation
 from models.draft import Draft, Drafter
-from models.package import Package, load_package
 from models.sampling.parameters import Sampling
 from models.slots import Slot
 from tests.engine_support import (
@@ -71,16 +70,6 @@ class Bushy:
         size = min(budget, self._most, len(tokens))
         self.sizes.append(size)
         return Draft(tuple(tokens[:size]), tuple(parents[:size]), source=self.name)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
-def reference(package: Package) -> Reference:
-    return Reference(package)
 
 
 def bushy(answer: Sequence[int], wrong: int = 1, most: int = 12) -> Callable[[], Drafter]:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.engine.generation import Generation, merge
 from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
-from models.package import Package, load_package
+from models.package import Package
 from models.slots import Slot
 from models.tokenizer import StreamDecoder, Tokenizer
 from tests.engine_support import (
@@ -27,11 +27,6 @@ from tests.engine_support import (
 
 PROMPT = make_prompt(30)
 OTHER = make_prompt(25, seed=7)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from export import __main__ as export_command
 from gateway.engine.requests import Speculation
 from models.draft import Draft
 from models.errors import UserError
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder
 from tests.checkpoints import VOCABULARY, make_checkpoint
@@ -37,16 +37,6 @@ EIGHT = Speculation(policy="fixed", length=8)
 COUNT = 40
 PADDING = 80
 HOTTEST = Sampling(temperature=2.0, seed=4)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
-def reference(package: Package) -> Reference:
-    return Reference(package)
 
 
 @pytest.fixture(scope="module")

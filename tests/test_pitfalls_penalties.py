@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gateway.engine.requests import Speculation
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder
 from tests.engine_support import OFF, ScriptedDrafter, ask, build_engine, make_prompt, running
@@ -30,11 +30,6 @@ PENALTIES: dict[str, Any] = {
     "presence_penalty": 1.5,
     "frequency_penalty": 0.8,
 }
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ import pytest
 from gateway.engine.generation import Generation
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from models.draft import Draft
-from models.package import Package, load_package
 from models.sampling.parameters import Sampling
 from tests.engine_support import (
     OFF,
@@ -43,16 +42,6 @@ OTHER = make_prompt(25, seed=7)
 EIGHT = Speculation(policy="fixed", length=8)
 TREE = Speculation(policy="fixed", length=12, branches=4)
 HOT = Sampling(temperature=1.5, seed=11, frequency_penalty=0.3)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
-def reference(package: Package) -> Reference:
-    return Reference(package)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.engine.requests import Speculation
-from models.package import Package, load_package
+from models.package import Package
 from tests.engine_support import OFF, Reference, ScriptedDrafter, ask, build_engine, make_prompt
 from tests.engine_support import running as engine_running
 from tests.http_serving import ask as ask_socket
@@ -21,11 +21,6 @@ EIGHT = Speculation(policy="fixed", length=8)
 WIRE_EIGHT = {"policy": "fixed", "length": 8}
 TEXT = "the one and the other and then END of the story, and the one again and the end."
 COUNT = 60
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

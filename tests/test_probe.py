@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.package import Package, load_package
+from models.package import Package
 from models.probe import BESIDE_TREES, CHUNKINGS, ProbeResult, probe, probe_trees
 from models.providers import select_provider
 from models.target import Row, RowResult, Target
@@ -33,11 +32,6 @@ def nudge(values: NDArray[np.float32]) -> None:
     """The last value, one unit in the last place further."""
     last = (-1,) * values.ndim
     values[last] = np.nextafter(values[last], np.float32(np.inf))
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gateway.engine.requests import Speculation, TokenLogprob
 from gateway.engine.scoring import PromptScores, RowsFrom
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.parameters import Sampling
 from tests.engine_support import (
     OFF,
@@ -34,16 +34,6 @@ LONG = make_prompt(150, seed=3)
 EIGHT = Speculation(policy="fixed", length=8)
 HOT = Sampling(temperature=1.5, seed=11, presence_penalty=1.0, logit_bias=((5, 4.0),))
 """Nothing of this shows in log-probabilities."""
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
-
-
-@pytest.fixture(scope="module")
-def reference(package: Package) -> Reference:
-    return Reference(package)
 
 
 def check(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.package import Package, load_package
+from models.package import Package
 from models.providers import select_provider
 from models.session import Binding
 from models.slots import Slot
@@ -21,11 +21,6 @@ from tests.engine_support import kv_bytes, make_prompt
 
 CONTEXT = 64
 PROMPT = make_prompt(40)
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from models import memory
 from models.errors import UserError
-from models.package import Package, load_package
+from models.package import Package
 from models.providers import select_provider
 from models.slots import Slot
 from models.target import Row, RowResult, Target
@@ -28,11 +27,6 @@ PAST = len(PROMPT) - 1
 
 def wide_tree(width: int) -> tuple[int, ...]:
     return tuple((index - 1) // 2 for index in range(width))
-
-
-@pytest.fixture(scope="module")
-def package(tiny_package: Path) -> Package:
-    return load_package(tiny_package)
 
 
 @pytest.fixture(scope="module")
