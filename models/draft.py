@@ -40,7 +40,7 @@ class Draft:
     siblings are different tokens, in the order in which they are tried. `proposals[i]` is q of
     `tokens[i]`; None means one-hot (a deterministic draft). `confidence[i]` estimates the
     probability that `tokens[i]` is accepted given that its predecessors are. `source` is the
-    drafter's name.
+    drafter's name; `sources[i]` that of the one that proposed `tokens[i]`, where several did.
     """
 
     tokens: tuple[int, ...] = ()
@@ -48,6 +48,11 @@ class Draft:
     proposals: tuple[Proposal, ...] | None = None
     confidence: tuple[float, ...] | None = None
     source: str = ""
+    sources: tuple[str, ...] | None = None
+
+    def source_of(self, index: int) -> str:
+        """Who proposed `tokens[index]`."""
+        return self.source if self.sources is None else self.sources[index]
 
     def first(self, length: int) -> Draft:
         """The chain's first `length` tokens."""
@@ -56,6 +61,7 @@ class Draft:
             proposals=None if self.proposals is None else self.proposals[:length],
             confidence=None if self.confidence is None else self.confidence[:length],
             source=self.source,
+            sources=None if self.sources is None else self.sources[:length],
         )
 
 

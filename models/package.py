@@ -19,8 +19,9 @@ from typing import Any
 
 from models.errors import UserError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MANIFEST = "package.json"
+DRAFTER_KINDS = ("draft-model", "self-speculative", "medusa", "mtp", "eagle", "eagle3")
 WEIGHT_TYPES = ("w8a8", "int8", "int4", "fp16", "fp32")
 
 
@@ -40,6 +41,9 @@ class TargetSpec:
     (none where a layer's sliding window is narrower than the context); all of them read their
     weights from `weights`. `compact_graph` moves the K/V of an accepted path where the K/V is on a
     device. `vocab_size` is the number of logits: ids that only pad the checkpoint have none.
+    `features` are the outputs that drafters read, with their widths: `hidden` is the last hidden
+    state, behind the final norm; `taps` the residual stream entering each of `tap_layers`, side by
+    side. Both are in the checkpoint's own basis, whatever the stored weights are rotated by.
     `integer_form` says how int8 products are made: `u8s8` needs VNNI, `u8u8` does not, None
     where weights are not w8a8.
     """
@@ -65,15 +69,43 @@ class TargetSpec:
     tree_graphs: Mapping[str, str]
     compact_graph: str | None
     weights: str
+    features: Mapping[str, int] = field(default_factory=dict)
+    tap_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """A learned drafter of the package (none in packages without heads)."""
+    """A learned drafter of the package; its `kind` is what requests call it by.
+
+    `graphs` maps a number of draft steps to the graph that makes them in one run (for `medusa` the
+    one graph, whose heads all answer at once); `tree_graphs` maps a depth to the graph that drafts
+    a tree of that depth, `tree_width` nodes a level. `reads` names the target's features that the
+    first step takes (None: tokens alone). `layers` with their K/V shape are the drafter's own;
+    `kept_layers` are the target's, whose K/V a self-speculative drafter uses instead. `lookahead`
+    is 1 where an entry of its K/V pairs the feature at a position with the token behind it.
+    `draft_vocab` are the tokens it can propose. `survival` is, per depth, the share of drafts
+    whose tokens were accepted so far, as measured at export (empty: not measured).
+    """
 
     kind: str
     checkpoint: str
     revision: str
+    sha256: str
+    longest: int
+    draft_vocab: int
+    top_k: int
+    graphs: Mapping[str, str]
+    weights: tuple[str, ...]
+    reads: str | None = None
+    tree_graphs: Mapping[str, str] = field(default_factory=dict)
+    tree_width: int = 0
+    layers: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    kept_layers: tuple[int, ...] = ()
+    lookahead: int = 0
+    survival: tuple[float, ...] = ()
+    parity: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
