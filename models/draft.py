@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from models.trees import depths
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -49,6 +51,13 @@ class Draft:
     confidence: tuple[float, ...] | None = None
     source: str = ""
     sources: tuple[str, ...] | None = None
+
+    @property
+    def depth(self) -> int:
+        """Tokens of its longest path."""
+        if self.parents is None:
+            return len(self.tokens)
+        return 1 + int(depths(self.parents).max()) if self.parents else 0
 
     def source_of(self, index: int) -> str:
         """Who proposed `tokens[index]`."""

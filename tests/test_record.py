@@ -29,9 +29,14 @@ def a_record(clock: Clock) -> Record:
 
 
 def mark(record: Record, drafted: int, accepted: int, *, tree: bool = False) -> None:
-    """A round that added its bonus token as well."""
+    """A round that added its bonus token as well; a tree has two tokens at each depth."""
     record.mark_round(
-        drafted=drafted, accepted=accepted, advanced=accepted + 1, verify_ms=10.0, tree=tree
+        drafted=drafted,
+        depth=drafted // 2 if tree else drafted,
+        accepted=accepted,
+        advanced=accepted + 1,
+        verify_ms=10.0,
+        tree=tree,
     )
 
 
@@ -44,6 +49,16 @@ def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) ->
     assert timings.alpha == 0.5
     assert timings.tau == (5 + 1 + 1 + 2) / 4
     assert timings.verify_ms == 40.0
+
+
+def test_survival_is_counted_by_depth(clock: Clock) -> None:
+    record = a_record(clock)
+    mark(record, 1, 1)
+    mark(record, 4, 2)
+    mark(record, 4, 2, tree=True)
+    mark(record, 0, 0)
+    timings = record.timings("ngram", "auto", "coupled", exact=True)
+    assert timings.depths == ((3, 3), (2, 2), (1, 0), (1, 0))
 
 
 def test_what_was_not_measured_is_missing_and_not_zero(clock: Clock) -> None:

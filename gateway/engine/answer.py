@@ -181,8 +181,10 @@ class Answer:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
         outcome, taken = self._accept(verified.result, draft)
+        whole = taken > outcome.accepted
         self._record.mark_round(
-            drafted=len(draft.tokens) if taken > outcome.accepted else taken,
+            drafted=len(draft.tokens) if whole else taken,
+            depth=draft.depth if whole else taken,
             accepted=min(outcome.accepted, taken),
             advanced=taken,
             verify_ms=verified.run_ms,

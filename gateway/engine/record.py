@@ -24,6 +24,8 @@ class Record:
     drafted: int = 0
     accepted: int = 0
     trees: int = 0
+    verified_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
@@ -46,16 +48,30 @@ class Record:
         self.completion_tokens = total
 
     def mark_round(
-        self, *, drafted: int, accepted: int, advanced: int, verify_ms: float, tree: bool
+        self,
+        *,
+        drafted: int,
+        depth: int,
+        accepted: int,
+        advanced: int,
+        verify_ms: float,
+        tree: bool,
     ) -> None:
-        """`drafted` tokens were verified, and the answer advanced by `advanced`, of which
-        `accepted` were drafted. What was drafted behind the answer's end is in none of them."""
+        """`drafted` tokens down to `depth` were verified, and the answer advanced by `advanced`, of
+        which `accepted` were drafted. What was drafted behind the answer's end is in none of them.
+        """
         self.rounds += 1
         self.decoded += advanced
         self.drafted += drafted
         self.accepted += accepted
         self.trees += tree
         self.verify_ms += verify_ms
+        missing = [0] * (depth - len(self.verified_at))
+        self.verified_at += missing
+        self.accepted_at += missing
+        for index in range(depth):
+            self.verified_at[index] += 1
+            self.accepted_at[index] += index < accepted
 
     def usage(self) -> Usage:
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
@@ -80,6 +96,7 @@ class Record:
             rule=rule,
             lossless=rule in LOSSLESS_RULES,
             exact=exact and self.trees == 0,
+            depths=tuple(zip(self.verified_at, self.accepted_at, strict=True)),
         )
 
     def _ttft_ms(self) -> float | None:

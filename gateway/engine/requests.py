@@ -121,7 +121,9 @@ class Timings:
     after the first (None for fewer than two). `accept_ms` is the host's own time: processing and
     acceptance. `lossless`: the rule leaves the target's distribution (at temperature 0 its answer)
     as it is; `exact`: that the kernels are bitwise row-independent was measured at load, and no
-    tree was verified (their sums are ordered otherwise).
+    tree was verified (their sums are ordered otherwise). `depths` counts, for each depth of the
+    drafts, the rounds that verified a token there and those that accepted one: survival at depth i
+    is the second over the first.
     """
 
     draft_n: int
@@ -141,6 +143,7 @@ class Timings:
     rule: str
     lossless: bool
     exact: bool
+    depths: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
