@@ -83,8 +83,10 @@ class DrafterSpec:
     first step takes (None: tokens alone). `layers` with their K/V shape are the drafter's own;
     `kept_layers` are the target's, whose K/V a self-speculative drafter uses instead. `lookahead`
     is 1 where an entry of its K/V pairs the feature at a position with the token behind it.
-    `draft_vocab` are the tokens it can propose. `survival` is, per depth, the share of drafts
-    whose tokens were accepted so far, as measured at export (empty: not measured).
+    `draft_vocab` are the tokens it can propose. `context_length` is where its own context ends,
+    behind which it drafts nothing (None: it reaches as far as the target). `survival` is, per
+    depth, the share of drafts whose tokens were accepted so far, as measured at export (empty: not
+    measured).
     """
 
     kind: str
@@ -104,6 +106,7 @@ class DrafterSpec:
     head_dim: int = 0
     kept_layers: tuple[int, ...] = ()
     lookahead: int = 0
+    context_length: int | None = None
     survival: tuple[float, ...] = ()
     parity: Mapping[str, float] = field(default_factory=dict)
 
