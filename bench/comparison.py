@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.answers import Answer, first_prompt, generate, next_prompt
+from bench.drafter_settings import NGRAM
 from bench.ledger import Ledger, Mismatch
 from bench.margins import Margins
 from bench.prompts import Question
@@ -52,17 +53,21 @@ class Comparison:
         self._margins = Margins(engine, sampling)
         self._differences: list[_Difference] = []
 
-    async def alone(self, question: Question, ledger: Ledger) -> Case:
-        """The reference, and what runs one or two at a time."""
+    async def alone(
+        self, question: Question, ledger: Ledger, drafters: Sequence[str] = (NGRAM,)
+    ) -> Case:
+        """The reference, and what runs one or two at a time, with each of `drafters`."""
         prompt = first_prompt(self._engine, question.turns[0])
         case = Case(question, prompt, await self._answer(prompt, REFERENCE))
         ledger.reference()
-        if len(question.turns) > 1:
-            await self._continue(case, ledger)
         # Shorter prompts are not worth a copy.
         long = len(prompt.ids) > COPY_WORTHWHILE + 1
-        await self._compare(case, WARM, 1, ledger, least_cached=int(long))
-        await self._copy(case, len(prompt.ids) - 1 if long else 0, ledger)
+        for drafter in drafters:
+            if len(question.turns) > 1:
+                await self._continue(case, CONTINUED.by(drafter), ledger)
+            await self._compare(case, WARM.by(drafter), 1, ledger, least_cached=int(long))
+            copied = len(prompt.ids) - 1 if long else 0
+            await self._copy(case, BUSY.by(drafter), COPIED.by(drafter), copied, ledger)
         return case
 
     async def mixed(
@@ -103,35 +108,37 @@ class Comparison:
             margin=margin,
         )
 
-    async def _continue(self, case: Case, ledger: Ledger) -> None:
+    async def _continue(self, case: Case, variant: Variant, ledger: Ledger) -> None:
         """The next turn right behind the first, in the slot that holds it."""
         text = case.question.turns[1]
         prompt = next_prompt(self._engine, case.prompt, case.reference, text)
         if len(prompt.ids) >= self._engine.context_length:
             return
         most = max(1, self._max_tokens // 2)
-        warm = await self._answer(prompt, CONTINUED, most)
+        warm = await self._answer(prompt, variant, most)
         cold = Case(case.question, prompt, await self._answer(prompt, REFERENCE, most))
         ledger.reference()
         # The last token of an answer is not in its slot.
         kept = (*case.prompt.ids, *case.reference.ids[:-1])
         least_cached = first_difference(prompt.ids, kept)
-        self._judge(cold, CONTINUED, 1, warm, ledger, least_cached)
+        self._judge(cold, variant, 1, warm, ledger, least_cached)
 
-    async def _copy(self, case: Case, least_cached: int, ledger: Ledger) -> None:
+    async def _copy(
+        self, case: Case, busy: Variant, copied: Variant, least_cached: int, ledger: Ledger
+    ) -> None:
         """A slot with the prompt that is busy, and others that have nothing of it."""
         await self._clear()
         ready = asyncio.Event()
 
         async def beside() -> None:
             await ready.wait()
-            await self._compare(case, COPIED, 2, ledger, least_cached)
+            await self._compare(case, copied, 2, ledger, least_cached)
 
         async with asyncio.TaskGroup() as running:
             running.create_task(beside())
-            request = BUSY.request(case.prompt.ids, self._max_tokens, self._sampling)
+            request = busy.request(case.prompt.ids, self._max_tokens, self._sampling)
             answer = await generate(self._engine, request, ready.set)
-        self._judge(case, BUSY, 2, answer, ledger)
+        self._judge(case, busy, 2, answer, ledger)
 
     async def _clear(self) -> None:
         """Leave no prompt in any slot."""

@@ -5,7 +5,8 @@ alike. The reference of each prompt is generated alone, cold, prefilled whole an
 speculation. Then, one request at a time: the same prompt warm, and the conversation's next turn
 (its answer of half the length) on its own K/V against that turn cold. Two at a time: a prefix
 copied from a slot that is running. Four at a time: every variant of `variants.MIXED`, four prompts
-mixed. Trees (`bench.trees`) are a part of their own: lossless up to near ties.
+mixed. All of it runs with each drafter that is asked for. Trees (`bench.trees`) are a part of their
+own: lossless up to near ties.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.comparison import Comparison
+from bench.drafter_settings import ALL, NGRAM, branching, parse_drafters
 from bench.ledger import Ledger
 from bench.prompts import Question
 from bench.report import Findings, Promise, Table, none_of
@@ -39,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=int, default=128, metavar="N", help="of each answer; default: 128"
     )
     parser.add_argument(
+        "--drafters",
+        default=NGRAM,
+        metavar="NAME,...",
+        help=f"everything runs with each of them, `{ALL}`: those of the package; default: {NGRAM}",
+    )
+    parser.add_argument(
         "--trees",
         action=argparse.BooleanOptionalAction,
         help="tree drafts as well; default: not with --quick",
@@ -50,7 +58,9 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     if parsed.max_tokens < 1:
         raise UserError("--max-tokens must be at least 1.", code="usage")
     trees = not setup.quick if parsed.trees is None else parsed.trees
-    return asyncio.run(_run(setup, _Asked(parsed.max_tokens, sampling_of(parsed), trees)))
+    drafters = parse_drafters(parsed.drafters, setup.package.manifest)
+    asked = _Asked(parsed.max_tokens, sampling_of(parsed), trees, drafters)
+    return asyncio.run(_run(setup, asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class _Asked:
     max_tokens: int
     sampling: Sampling
     trees: bool
+    drafters: Sequence[str]
 
 
 async def _run(setup: Setup, asked: _Asked) -> Findings:
@@ -69,11 +80,14 @@ async def _run(setup: Setup, asked: _Asked) -> Findings:
         comparison = Comparison(engine, asked.sampling, asked.max_tokens)
         started = time.monotonic()
         for number, group in enumerate(_groups(questions)):
-            cases = [await comparison.alone(question, chains) for question in group]
+            cases = [await comparison.alone(item, chains, asked.drafters) for item in group]
             variants = MIXED[number % _QUICK :: _QUICK] if setup.quick else MIXED
-            await comparison.mixed(cases, variants, chains)
+            # Neighbours run together: different drafters beside one another.
+            every = [variant.by(drafter) for variant in variants for drafter in asked.drafters]
+            await comparison.mixed(cases, every, chains)
             if trees is not None and trees.unavailable is None:
-                await compare_trees(comparison, cases, trees.ledger, chains)
+                for drafter in branching(asked.drafters, setup.package.manifest):
+                    await compare_trees(comparison, cases, trees.ledger, chains, drafter)
             await comparison.settle()
             done = min((number + 1) * CONCURRENCY, len(questions))
             _progress(done, len(questions), chains, time.monotonic() - started)
@@ -85,6 +99,7 @@ async def _run(setup: Setup, asked: _Asked) -> Findings:
         "max_tokens": asked.max_tokens,
         "context": context,
         "rule": "coupled",
+        "drafters": list(asked.drafters),
         "trees": asked.trees,
         **settings_of(asked.sampling),
     }

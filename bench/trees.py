@@ -129,16 +129,18 @@ class TreeFindings:
 
 
 async def compare_trees(
-    comparison: Comparison, cases: Sequence[Case], trees: Ledger, chains: Ledger
+    comparison: Comparison, cases: Sequence[Case], trees: Ledger, chains: Ledger, drafter: str
 ) -> None:
     """Trees alone, then two trees and two chains at a time.
 
     The chains are entered with all others: they are as exact beside a tree as anywhere.
     """
+    own = [variant.by(drafter) for variant in TREES]
     for case in cases:
-        for variant in TREES:
+        for variant in own:
             await comparison.together([(case, variant, trees)])
-    beside = [(variant, trees) for variant in TREES] + [(item, chains) for item in BESIDE_TREES]
+    beside = [(variant, trees) for variant in own]
+    beside += [(item.by(drafter), chains) for item in BESIDE_TREES]
     for first in range(len(cases)):
         await comparison.together(
             [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bench.drafter_settings import NGRAM
 from gateway.engine.requests import GenerationRequest, Policy, Speculation
 from models.sampling.parameters import Sampling
 
@@ -27,11 +28,18 @@ class Variant:
     chunk: int | None = None
     reuse: bool = False
     branches: int = 1
+    drafter: str = NGRAM
+
+    def by(self, drafter: str) -> Variant:
+        """The same with another drafter."""
+        if drafter == self.drafter:
+            return self
+        return replace(self, name=f"{drafter}: {self.name}", drafter=drafter)
 
     def request(
         self, prompt: tuple[int, ...], max_tokens: int, sampling: Sampling
     ) -> GenerationRequest:
-        drafter = "off" if self.policy == "off" else "ngram"
+        drafter = "off" if self.policy == "off" else self.drafter
         chunk = len(prompt) if self.chunk is None else self.chunk
         return GenerationRequest(
             prompt=prompt,
