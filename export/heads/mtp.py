@@ -7,8 +7,9 @@ the target's n; `eh_proj` reads token, then state; the next state is the layer's
 the next state is behind `final_layernorm`, and the target's LM head reads it (vLLM's `mimo_mtp`).
 The first state is the target's hidden state behind its final norm in both.
 
-With one module, it is applied again for every draft step; with several, step k uses module k,
-and after the last one the first again (as vLLM does). Each module has its own K/V.
+Draft step k uses module k; the last one (often the only one) is applied again for the steps behind
+it. Each module has its own K/V: module k has an entry for every position, which pairs the state
+that module k - 1 gave there with the token k + 1 places behind.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Mtp(nn.Module):
 
     def module_of(self, step: int) -> DeepSeekModule | MimoModule:
         name = "layers" if self.shape.family == "deepseek" else "mtp_layers"
-        number = self.shape.first + step % self.shape.modules
+        number = self.shape.first + min(step, self.shape.modules - 1)
         found = self.model.get_submodule(f"{name}.{number}")
         assert isinstance(found, DeepSeekModule | MimoModule)
         return found
@@ -152,7 +153,7 @@ class Mtp(nn.Module):
         positions: Tensor,
         module: int = 0,
     ) -> Tensor:
-        used, layer = self.module_of(module), module % self.shape.modules
+        used, layer = self.module_of(module), min(module, self.shape.modules - 1)
         x = used(used.join(embeds, states), layer, attention, self.rotary, positions)
         return used.leave(x)
 
