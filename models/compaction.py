@@ -1,4 +1,4 @@
-"""Moves the K/V of an accepted path together, behind the committed tokens.
+"""Moves the K/V and features of an accepted path together, behind the committed tokens.
 
 A tree's tokens lie in a slot in the order of the row; a path through them leaves gaps. Only the
 tokens from the first gap on are moved.
@@ -42,6 +42,9 @@ def compact_host(slot: Slot, start: int, path: Sequence[int]) -> None:
             for buffer in pair:
                 values = buffer.numpy()
                 values[:, :, start + destinations] = values[:, :, start + sources]
+        for rows in slot.features.values():
+            values = rows.numpy()
+            values[start + destinations] = values[start + sources]
 
 
 class DeviceCompaction:
@@ -65,4 +68,6 @@ class DeviceCompaction:
         if binding is None:
             binding = self._bindings[slot] = self._session.binding()
             binding.bind_slot(slot.buffers, 0)
+            for name, rows in slot.features.items():
+                binding.bind_in_place(f"feature.{name}", f"moved.{name}", rows)
         return binding

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.errors import UserError
-from models.package import Package, TargetSpec
+from models.package import DrafterSpec, Package, TargetSpec
 
 PAD_TOKENS = 2
 """Positions a slot has beyond the context: a lone token is padded, and the pad's K/V needs room."""
@@ -17,21 +17,36 @@ _KV_BYTES = {"fp32": 4, "fp16": 2}
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes. `weights` counts the mapped file once and each graph's prepacked copy."""
+    """Bytes. `weights` counts the mapped file once and each graph's prepacked copy.
+
+    `features` are what drafters read, kept for every token; `drafters` the K/V of their own.
+    """
 
     weights: int
     kv: int
     work: int
+    features: int = 0
+    drafters: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.work
+        return self.weights + self.kv + self.work + self.features + self.drafters
 
     def describe(self) -> str:
-        return (
-            f"{format_bytes(self.total)} (weights {format_bytes(self.weights)},"
-            f" K/V {format_bytes(self.kv)}, work {format_bytes(self.work)})"
+        parts = {
+            "weights": self.weights,
+            "K/V": self.kv,
+            "features": self.features,
+            "drafters' K/V": self.drafters,
+            "work": self.work,
+        }
+        always = ("weights", "K/V", "work")
+        listed = ", ".join(
+            f"{name} {format_bytes(count)}"
+            for name, count in parts.items()
+            if count or name in always
         )
+        return f"{format_bytes(self.total)} ({listed})"
 
 
 def memory_need(package: Package, slots: int, context: int, widest: int) -> MemoryNeed:
@@ -46,12 +61,55 @@ def memory_need(package: Package, slots: int, context: int, widest: int) -> Memo
         weights=weights * (1 + len(target.graphs)),
         kv=slots * slot_bytes(target, context),
         work=attention + linear + logits,
+        features=slots * feature_bytes(target, context),
+        drafters=slots
+        * sum(
+            drafter_state_bytes(spec, target.kv_type, context) for spec in package.manifest.drafters
+        ),
     )
 
 
 def slot_bytes(target: TargetSpec, context: int) -> int:
     shape = (target.layers, 2, target.kv_heads, context + PAD_TOKENS, target.head_dim)
     return math.prod(shape) * _KV_BYTES[target.kv_type]
+
+
+def feature_bytes(target: TargetSpec, context: int) -> int:
+    """Of the features that a slot keeps."""
+    width = sum(target.features.values())
+    return (context + PAD_TOKENS) * width * _KV_BYTES[target.kv_type]
+
+
+def drafter_capacity(spec: DrafterSpec, context: int) -> int:
+    """Entries of a drafter's K/V in a slot: the committed ones, and those of its longest draft."""
+    chain = max((int(steps) for steps in spec.graphs), default=0)
+    tree = max((int(depth) for depth in spec.tree_graphs), default=0) * spec.tree_width
+    return context + PAD_TOKENS + max(chain, tree)
+
+
+def drafter_state_bytes(spec: DrafterSpec, kv_type: str, context: int) -> int:
+    """Of a drafter's own K/V in a slot."""
+    capacity = drafter_capacity(spec, context)
+    return math.prod((spec.layers, 2, spec.kv_heads, capacity, spec.head_dim, _KV_BYTES[kv_type]))
+
+
+def drafter_weight_bytes(package: Package, spec: DrafterSpec) -> int:
+    """Of a drafter's weights: the mapped files once and each graph's prepacked copy."""
+    files = sum(package.manifest.files[name].bytes for name in spec.weights)
+    return files * (1 + len(spec.graphs) + len(spec.tree_graphs))
+
+
+def require_drafter_memory(package: Package, spec: DrafterSpec) -> None:
+    """Raise `UserError` (`out_of_memory`) when a drafter's graphs do not fit any more."""
+    available, needed = available_bytes(), drafter_weight_bytes(package, spec)
+    if available is not None and needed > available:
+        raise UserError(
+            f"the drafter {spec.kind} needs {format_bytes(needed)} for its graphs and only"
+            f" {format_bytes(available)} of memory is available. Choose another drafter, or start"
+            " with fewer slots (--slots) or a shorter context (--context).",
+            code="out_of_memory",
+            param="speculation.drafter",
+        )
 
 
 def available_bytes() -> int | None:

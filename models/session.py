@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.buffers import TokenRows
 from models.errors import UserError
 from models.processor import processor_count
 from models.providers import Provider, load_onnxruntime
@@ -134,6 +135,30 @@ class Binding:
             self._binding.bind_output(name, memory, 0, kind, list(shape), address)
             self._placed[name] = (address, shape)
             self._note(name)
+
+    def collect_rows(self, name: str, rows: TokenRows, start: int, count: int) -> None:
+        """Have output `name` [count, F] written to `rows` from `start` on."""
+        self.collect_at(name, rows.memory, rows.at(start), (count, rows.width), rows.kind)
+
+    def feed_rows(self, name: str, rows: TokenRows, start: int, count: int) -> None:
+        """Have input `name` [count, F] read from `rows` from `start` on."""
+        place = (rows.at(start), (count, rows.width))
+        if self._placed.get(name) != place:
+            address, shape = place
+            self._binding.bind_input(name, rows.memory, 0, rows.kind, list(shape), address)
+            self._placed[name] = place
+
+    def lend(self, name: str, values: NDArray[Any]) -> None:
+        """Have input `name` read `values` themselves, which the caller keeps and may change."""
+        if self._arrays.get(name) is not values:
+            self._keep(name, values)
+            self._binding.bind_ortvalue_input(name, self._kept[name])
+
+    def hold(self, name: str, value: Any) -> None:
+        """Have input `name` read this OrtValue."""
+        if self._kept.get(name) is not value:
+            self._kept[name] = value
+            self._binding.bind_ortvalue_input(name, value)
 
     def copy_of(self, name: str) -> NDArray[Any]:
         """What the last run wrote to output `name`, wherever it lies, as a host array."""

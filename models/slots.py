@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.buffers import KV_TYPES, TokenRows, allocate
+from models.drafters.state import DrafterState
 from models.memory import PAD_TOKENS
 from models.package import TargetSpec
-from models.providers import Provider, load_onnxruntime
+from models.providers import Provider
 
 COPY_WORTHWHILE = 16
 """Tokens of shared prefix from which copying K/V beats computing it again."""
 
-_KV_TYPES: dict[str, type[np.floating[Any]]] = {"fp32": np.float32, "fp16": np.float16}
+_NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Slot:
@@ -26,12 +29,25 @@ class Slot:
     writes behind them; what is not committed afterwards is overwritten by the next run, so that
     rolling back costs nothing. The first `exact_length` have the K/V that any chain gives them; a
     tree's differs in the last bits, and so does that of whatever follows.
+
+    `features` are what drafters read of the target: by name, [capacity, F], a row a token, written
+    by the same runs and valid for the same tokens as the K/V. `drafters` are the K/V of drafters by
+    kind. All of it is kept with the tokens: a warm prefix is warm for the drafters too.
     """
 
-    def __init__(self, index: int, context: int, buffers: Sequence[tuple[Any, Any]]) -> None:
+    def __init__(
+        self,
+        index: int,
+        context: int,
+        buffers: Sequence[tuple[Any, Any]],
+        features: Mapping[str, Any] = _NO_FEATURES,
+    ) -> None:
         self.index = index
         self.context = context
         self.buffers = tuple(buffers)
+        self.features = dict(features)
+        self.feature_rows = {name: TokenRows(value) for name, value in features.items()}
+        self.drafters: dict[str, DrafterState] = {}
         self.length = 0
         self.exact_length = 0
         self._ids = np.zeros(context, dtype=np.int64)
@@ -63,6 +79,8 @@ class Slot:
         assert 0 <= length <= self.length, "a slot can only be shortened"
         self.length = length
         self.exact_length = min(self.exact_length, length)
+        for state in self.drafters.values():
+            state.truncate(length)
 
     def common_prefix(self, tokens: NDArray[np.int64]) -> int:
         """How many leading tokens the slot shares with `tokens`, as far as their K/V is exact."""
@@ -73,30 +91,42 @@ class Slot:
 
 def make_slot(index: int, target: TargetSpec, context: int, provider: Provider) -> Slot:
     """A slot for `context` tokens with its buffers on the provider's device."""
-    shape = (1, target.kv_heads, context + PAD_TOKENS, target.head_dim)
-    kind = _KV_TYPES[target.kv_type]
+    capacity, kind = context + PAD_TOKENS, KV_TYPES[target.kv_type]
+    shape = (1, target.kv_heads, capacity, target.head_dim)
     pairs = [
-        (_buffer(shape, kind, provider), _buffer(shape, kind, provider))
+        (allocate(shape, kind, provider), allocate(shape, kind, provider))
         for _ in range(target.layers)
     ]
-    return Slot(index, context, pairs)
-
-
-def _buffer(shape: tuple[int, ...], kind: type[np.generic], provider: Provider) -> Any:
-    ort = load_onnxruntime()
-    if provider.memory == "cpu":
-        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=kind))
-    return ort.OrtValue.ortvalue_from_shape_and_type(shape, kind, provider.memory, 0)
+    features = {
+        name: allocate((capacity, width), kind, provider) for name, width in target.features.items()
+    }
+    return Slot(index, context, pairs, features)
 
 
 def copy_prefix(source: Slot, target: Slot, length: int) -> None:
-    """Copy the K/V of the first `length` tokens of `source`. Host memory only.
+    """Copy K/V and features of the first `length` tokens of `source`. Host memory only.
 
     `source` may belong to a running request: what is committed is not written any more.
     """
     for pair, own_pair in zip(source.buffers, target.buffers, strict=True):
         for buffer, own in zip(pair, own_pair, strict=True):
             own.numpy()[:, :, :length] = buffer.numpy()[:, :, :length]
+    for name, rows in target.features.items():
+        rows.numpy()[:length] = source.features[name].numpy()[:length]
+    for kind, state in target.drafters.items():
+        if kind in source.drafters:
+            state.copy_from(source.drafters[kind], length)
+
+
+def adopt_drafters(source: Slot, target: Slot, length: int) -> None:
+    """Count as `target`'s what `copy_prefix` will copy of the drafters' K/V.
+
+    Apart from the copy, which is queued: what `source` holds now is there when its turn comes.
+    """
+    for kind, state in source.drafters.items():
+        if kind not in target.drafters:
+            target.drafters[kind] = state.like()
+        target.drafters[kind].adopt(state, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +203,5 @@ class SlotPool:
         else:
             slot.truncate(0)
             slot.commit(source.tokens[:shared].tolist())
+            adopt_drafters(source, slot, shared)
         return Lease(slot=slot, shared=shared, source=source)

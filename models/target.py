@@ -111,6 +111,7 @@ class Target:
         binding = self._binding(count, slots, trees)
         layout = lay_out(rows, count)
         _feed(binding, layout, count)
+        _collect_features(binding, layout, slots)
         if trees:
             self._feed_trees(binding, layout, rows)
         outputs = self._collect(binding, len(layout.logits_index))
@@ -166,6 +167,14 @@ def _feed(binding: Binding, layout: Layout, count: int) -> None:
             binding.feed(f"row_index.{row}", layout.indices[row])
     if count > 1:
         binding.feed("unpack_index", layout.unpack)
+
+
+def _collect_features(binding: Binding, layout: Layout, slots: Sequence[Slot]) -> None:
+    """The features of a row's tokens are written where its slot keeps them."""
+    for index, slot in enumerate(slots):
+        width = layout.positions[index].size
+        for name, rows in slot.feature_rows.items():
+            binding.collect_rows(f"{name}.{index}", rows, layout.pasts[index], width)
 
 
 def _split(

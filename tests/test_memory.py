@@ -8,18 +8,24 @@ from pathlib import Path
 import pytest
 
 from models import memory
+from models.drafters.state import DrafterState
 from models.errors import UserError
 from models.memory import (
+    PAD_TOKENS,
     MemoryNeed,
     available_bytes,
+    drafter_capacity,
+    drafter_weight_bytes,
     format_bytes,
     memory_need,
+    require_drafter_memory,
     require_memory,
     slot_bytes,
 )
 from models.package import load_package
 from models.providers import select_provider
 from models.slots import make_slot
+from tests.drafters_support import DRAFT_MODEL, HEAD
 
 
 def test_a_slot_takes_the_bytes_that_were_announced(tiny_package: Path) -> None:
@@ -44,6 +50,48 @@ def test_the_need_grows_with_slots_context_and_width(tiny_package: Path) -> None
     assert memory_need(package, slots=4, context=64, widest=16).kv == 2 * need.kv
     assert memory_need(package, slots=2, context=128, widest=16).work > need.work
     assert memory_need(package, slots=2, context=64, widest=32).work > need.work
+
+
+def test_what_drafters_keep_is_counted(tiny_package: Path) -> None:
+    """Features of every token, and the drafters' own K/V, for every slot."""
+    package = load_package(tiny_package)
+    plain = memory_need(package, slots=2, context=64, widest=16)
+    manifest = package.manifest
+    target = dataclasses.replace(manifest.target, features={"hidden": 64, "taps": 192})
+    manifest = dataclasses.replace(manifest, target=target, drafters=(HEAD, DRAFT_MODEL))
+    need = memory_need(dataclasses.replace(package, manifest=manifest), 2, 64, 16)
+    assert need.features == 2 * (64 + PAD_TOKENS) * (64 + 192) * 4
+    states = [
+        DrafterState(spec, "fp32", 64, select_provider("cpu", "cpu")) for spec in manifest.drafters
+    ]
+    taken = [
+        sum(buffer.numpy().nbytes for pair in state.buffers for buffer in pair) for state in states
+    ]
+    assert need.drafters == 2 * sum(taken)
+    assert need.total == plain.total + need.features + need.drafters
+    assert "features 0 MiB, drafters' K/V 0 MiB" in need.describe()
+    assert "features" not in plain.describe()
+
+
+def test_a_drafter_has_room_for_its_longest_draft() -> None:
+    assert drafter_capacity(HEAD, 64) == 64 + PAD_TOKENS + 4 * 8
+    assert drafter_capacity(DRAFT_MODEL, 64) == 64 + PAD_TOKENS + 6
+
+
+def test_a_drafter_that_does_not_fit_is_refused_by_name(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = load_package(tiny_package)
+    weights = package.manifest.files[package.manifest.target.weights].bytes
+    spec = dataclasses.replace(HEAD, weights=(package.manifest.target.weights,))
+    needed = drafter_weight_bytes(package, spec)
+    assert needed == weights * (1 + 2 + 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
+    with pytest.raises(UserError, match="the drafter eagle3 needs") as refused:
+        require_drafter_memory(package, spec)
+    assert (refused.value.code, refused.value.param) == ("out_of_memory", "speculation.drafter")
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed)
+    require_drafter_memory(package, spec)
 
 
 def test_a_need_that_does_not_fit_is_refused_with_the_figures(
