@@ -1,0 +1,1 @@
+"""Training drafter heads on text that the target writes itself."""
