@@ -75,7 +75,6 @@ class DecoderConfig(OnnxConfig):  # type: ignore[misc]
             "top_values": wanted,
             "top_ids": wanted,
             "logsumexp": wanted,
-            "hidden": {0: "tokens"},
             **self._buffers("present"),
         }
 
@@ -125,8 +124,6 @@ class DecoderPatcher(ModelPatcher):  # type: ignore[misc]
         model.set_attn_implementation(ATTENTION)
         self._undo.append(lambda: model.set_attn_implementation(before))
         self._replace(importlib.import_module(type(model).__module__))
-        hook = model.get_decoder().register_forward_hook(self.trace.keep_hidden)
-        self._undo.append(hook.remove)
 
     def __exit__(self, *exception: Any) -> None:
         for undo in reversed(self._undo):
@@ -171,7 +168,6 @@ class Trace:
         self._inputs: dict[str, torch.Tensor] = {}
         self._past: Sequence[torch.Tensor] = ()
         self._present: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._hidden: torch.Tensor | None = None
         self._rotary: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(
@@ -195,16 +191,13 @@ class Trace:
             use_cache=False,
             logits_to_keep=logits_index,
         )
-        config = self._model.config
         vocab_size = int(self._model.get_output_embeddings().weight.shape[0])
         logits = output.logits.reshape(-1, vocab_size)
         values, ids = torch.topk(logits, min(TOP_K, vocab_size))
         # ReduceLogSumExp runs on one thread; a log-softmax runs on all of them.
         logsumexp = (logits[:, :1] - torch.log_softmax(logits, -1)[:, :1]).reshape(-1)
-        assert self._hidden is not None
-        hidden = self._hidden.reshape(-1, config.hidden_size)
         present = [part for layer in sorted(self._present) for part in self._present[layer]]
-        return (logits, values, ids, logsumexp, hidden, *present)
+        return (logits, values, ids, logsumexp, *present)
 
     def attention(
         self,
@@ -261,9 +254,6 @@ class Trace:
             for table in (cos, sin)
         )
         return cos.contiguous(), sin.contiguous()
-
-    def keep_hidden(self, _module: Any, _arguments: Any, output: Any) -> None:
-        self._hidden = output.last_hidden_state
 
 
 def head_dim(config: Any) -> int:

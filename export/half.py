@@ -27,7 +27,7 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.add_initializer(name, np.clip(values, -_LARGEST, _LARGEST).astype(np.float16))
     graph.finish()
     for value in (*half.graph.input, *half.graph.output):
-        if value.name == "hidden" or value.name.startswith(("past.", "present.")):
+        if value.name.startswith(("past.", "present.")):
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
     return half
 

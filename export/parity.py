@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from export.rows import FEATURES
 from export.runner import GraphRunner, RowStep
 from models.errors import UserError
 
@@ -24,14 +25,16 @@ _TEXTS = (
 )
 _MOST_TOKENS = 160
 _CHUNKS = (2, 5, 3, 16)
+_FEATURES = tuple(f"{name}.0" for name in FEATURES)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Prompts and torch's logits for every one of their tokens."""
+    """Prompts and torch's logits for every one of their tokens; features where they are wanted."""
 
     prompts: tuple[tuple[int, ...], ...]
     logits: tuple[NDArray[np.float32], ...]
+    features: tuple[Mapping[str, NDArray[np.float32]], ...] = ()
 
     @property
     def tolerance(self) -> float:
@@ -75,14 +78,20 @@ def check_parity(
 
 def run_in_chunks(runner: GraphRunner, ids: Sequence[int]) -> NDArray[np.float32]:
     """All logits of one row, fed in chunks of changing width; never one token alone."""
-    parts, past, turn = [], 0, 0
+    return np.asarray(outputs_in_chunks(runner, ids)["logits"], np.float32)
+
+
+def outputs_in_chunks(runner: GraphRunner, ids: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """The same of every output."""
+    parts: list[dict[str, NDArray[Any]]] = []
+    past = 0
     while past < len(ids):
-        width = _CHUNKS[turn % len(_CHUNKS)]
+        width = _CHUNKS[len(parts) % len(_CHUNKS)]
         if len(ids) - past - width < 2:
             width = len(ids) - past
-        parts.append(runner.run([RowStep(ids[past : past + width], past)])["logits"])
-        past, turn = past + width, turn + 1
-    return np.concatenate(parts).astype(np.float32)
+        parts.append(runner.run([RowStep(ids[past : past + width], past)]))
+        past += width
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def check_rows(
@@ -98,23 +107,43 @@ def check_rows(
     prompts = [ids[: len(ids) // 2 * 2] for ids in reference.prompts]
     capacity = max(map(len, prompts)) + 8
     runner = GraphRunner(single, capacity=capacity, device=device)
-    plain = [runner.run([RowStep(ids)])["logits"] for ids in prompts]
-    worst = 0.0
+    plain = [runner.run([RowStep(ids)]) for ids in prompts]
+    worst, off = 0.0, 0.0
     for rows, path in several.items():
         packed = GraphRunner(path, capacity=capacity, device=device)
         turns = [row % len(prompts) for row in range(rows)]
         halves = [len(prompts[turn]) // 4 * 2 - 2 * row for row, turn in enumerate(turns)]
         parts = [(prompts[turn], half) for turn, half in zip(turns, halves, strict=True)]
-        one = packed.run([RowStep(ids[:half]) for ids, half in parts])["logits"]
-        two = packed.run([RowStep(ids[half:], half) for ids, half in parts])["logits"]
-        early = [plain[turn][:half] for turn, half in zip(turns, halves, strict=True)]
-        late = [plain[turn][half:] for turn, half in zip(turns, halves, strict=True)]
-        worst = max(worst, float(np.abs(one - np.concatenate(early)).max()))
-        worst = max(worst, float(np.abs(two - np.concatenate(late)).max()))
+        one = packed.run([RowStep(ids[:half]) for ids, half in parts])
+        two = packed.run([RowStep(ids[half:], half) for ids, half in parts])
+        early = [_cut(plain[turn], 0, half) for turn, half in zip(turns, halves, strict=True)]
+        late = [_cut(plain[turn], half, None) for turn, half in zip(turns, halves, strict=True)]
+        for found, expected in ((one, early), (two, late)):
+            logits = np.concatenate([row["logits"] for row in expected])
+            worst = max(worst, float(np.abs(found["logits"] - logits).max()))
+            off = max(off, _features_off(found, expected))
     figures = {"rows_max_abs": worst}
-    if not worst <= slack * reference.tolerance:
+    if any(name in plain[0] for name in _FEATURES):
+        figures["rows_features_max_rel"] = off
+    if not (worst <= slack * reference.tolerance and off <= slack * TOLERANCE):
         raise failed("a graph for several rows differs from the graph for one", figures)
     return figures
+
+
+def _cut(outputs: Mapping[str, NDArray[Any]], begin: int, end: int | None) -> dict[str, Any]:
+    return {name: values[begin:end] for name, values in outputs.items()}
+
+
+def _features_off(found: Mapping[str, Any], expected: Sequence[Mapping[str, Any]]) -> float:
+    """The largest difference of any row's features, in units of their spread."""
+    off = 0.0
+    for row, values in enumerate(expected):
+        for name in (name for name in _FEATURES if name in values):
+            own = found[name.replace(".0", f".{row}")].astype(np.float32)
+            wanted = values[name].astype(np.float32)
+            unit = np.abs(wanted) + wanted.std()
+            off = max(off, float((np.abs(own - wanted) / unit).max()))
+    return off
 
 
 def failed(what: str, figures: Mapping[str, float]) -> UserError:

@@ -6,7 +6,7 @@ import importlib.metadata
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ import onnx
 from export.architectures import max_context
 from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.decoder import TOP_K, head_dim, trace_decoder
+from export.feature_parity import check_features, with_features
+from export.features import Features
 from export.half import to_half
 from export.parity import Reference, check_parity, reference_logits
 from export.passes import canonicalise
 from export.progress import Progress
 from export.quantization import CalibrationContext, quantize
 from export.sources import Source, weights_sha256
-from export.stored import GraphFiles, check_graphs, write_graphs
+from export.stored import GraphFiles, check_graphs, give_features, write_graphs
 from export.tree_parity import check_trees
 from export.writer import check_space, externalise, staged
 from models.errors import UserError
@@ -45,6 +47,7 @@ class ExportRequest:
     rows: tuple[int, ...] = (1, 2, 4)
     context: int | None = None
     replace: bool = False
+    features: Features = field(default_factory=Features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ def build_package(request: ExportRequest, progress: Progress, recipe: str) -> Ma
         context = context_length(request, checkpoint.config)
         with progress.step("running torch for reference"):
             reference = reference_logits(checkpoint.model, checkpoint.encode, context)
+            if request.features:
+                reference = with_features(reference, checkpoint.model, request.features)
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             plain = _trace(checkpoint, context, Path(scratch), progress)
             checkpoint = checkpoint.without_model()
@@ -115,8 +120,9 @@ def _write_graphs(
     context = context_length(request, checkpoint.config)
     exact = request.weight_type == "fp32" and request.device == "cpu"
     with progress.step("checking parity with torch"):
-        skeleton = externalise(plain, (staging if exact else scratch) / WEIGHTS)
-        parity = _check_plain(skeleton, staging if exact else scratch, context, reference)
+        place = staging if exact else scratch
+        skeleton = give_features(externalise(plain, place / WEIGHTS), request.features, place)
+        parity = _check_plain(skeleton, place, context, reference)
     progress.line("  parity: " + listed(parity))
     quality: Mapping[str, float] = {}
     integer_form = None
@@ -125,6 +131,7 @@ def _write_graphs(
         if request.device == "cuda":
             stored = to_half(stored)
         skeleton = externalise(stored, staging / WEIGHTS)
+        skeleton = give_features(skeleton, request.features, staging)
     graphs = write_graphs(skeleton, staging, request.rows, context, request.device)
     with progress.step("checking the stored graphs"):
         figures = check_graphs(graphs, reference, request.weight_type, request.device)
@@ -140,6 +147,8 @@ def _check_plain(
     """The graph for one row against torch, and its trees against it, before any rounding."""
     files = write_graphs(skeleton, place, (1,), context, "cpu")
     parity = check_parity(files.chains[1], reference)
+    if reference.features:
+        parity |= check_features(files.chains[1], reference)
     if files.trees:
         check_trees(files.chains, files.trees, reference)
     return parity
@@ -206,6 +215,8 @@ def _manifest(
         tree_graphs={str(rows): path.name for rows, path in built.graphs.trees.items()},
         compact_graph=None if built.graphs.compact is None else built.graphs.compact.name,
         weights=WEIGHTS,
+        features=request.features.widths(config.hidden_size),
+        tap_layers=request.features.tap_layers,
     )
     files: dict[str, FileEntry] = {
         path.name: file_entry(path) for path in sorted(staging.iterdir()) if path.is_file()

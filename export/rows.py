@@ -12,6 +12,9 @@ a block of one query takes another kernel. Measured with onnxruntime 1.32: 129 t
 A graph for trees takes an `attention_bias.r` [1, 1, S_r, total_r] per row more, in the K/V's type:
 0, or a large negative number where a token must not see another. The causal mask stays on. A zero
 bias changes no bit on the CPU.
+
+Features of the graph for one row (`hidden`, `taps`) become outputs per row, `hidden.r` [S_r, h] and
+`taps.r`: those of the row's own tokens, as its attention sees them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from export.graph import attribute
 
 _PER_ROW = {f"{name}.0": name for name in ("seqlens_k", "total_length", "attention_bias")}
 _BIAS_INPUT = 10
+FEATURES = ("hidden", "taps")
 Dims = list[int | str]
 
 
@@ -39,6 +43,7 @@ def derive_rows(single: onnx.ModelProto, rows: int, *, trees: bool = False) -> o
     )
     model = helper.make_model(graph, opset_imports=list(single.opset_import))
     model.ir_version = single.ir_version
+    model.metadata_props.extend(single.metadata_props)
     return model
 
 
@@ -59,7 +64,7 @@ def narrowest_window(single: onnx.ModelProto) -> int | None:
 def _nodes(nodes: Iterable[NodeProto], rows: int, trees: bool) -> Iterator[NodeProto]:
     for node in nodes:
         if node.op_type != "GroupQueryAttention":
-            yield node
+            yield from _feature_rows(node, rows) if node.output[0] in FEATURES else (node,)
             continue
         attention = NodeProto()
         attention.CopyFrom(node)
@@ -96,6 +101,21 @@ def _attention_rows(node: NodeProto, rows: int) -> Iterator[NodeProto]:
     yield helper.make_node(
         "Gather", [stacked, "unpack_index"], [node.output[0]], name=f"{base}/unpack", axis=1
     )
+
+
+def _feature_rows(node: NodeProto, rows: int) -> Iterator[NodeProto]:
+    """The node that makes a feature of all tokens; per row, one that picks the row's."""
+    name = node.output[0]
+    if rows > 1:
+        yield node
+        for row in range(rows):
+            own = f"{name}.{row}"
+            yield helper.make_node("Gather", [name, f"row_index.{row}"], [own], name=own, axis=0)
+        return
+    single = NodeProto()
+    single.CopyFrom(node)
+    single.output[0] = f"{name}.0"
+    yield single
 
 
 def _row_name(name: str, row: int) -> str:
@@ -138,7 +158,12 @@ def _biases(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
 
 def _outputs(single: onnx.ModelProto, rows: int) -> Iterator[ValueInfoProto]:
     for output in single.graph.output:
-        if not output.name.startswith("present."):
+        if output.name in FEATURES:
+            kind, width = output.type.tensor_type.elem_type, _dims(output)[1]
+            for row in range(rows):
+                tokens = "tokens" if rows == 1 else f"tokens.{row}"
+                yield _value(f"{output.name}.{row}", kind, [tokens, width])
+        elif not output.name.startswith("present."):
             yield output
     yield from _buffers(single.graph.output, "present", rows)
 

@@ -9,13 +9,16 @@ from pathlib import Path
 import onnx
 
 from export.compact import check_compact, compact_graph
+from export.feature_parity import check_features
+from export.features import Features, add_features
 from export.parity import Reference, check_parity, check_rows
 from export.rows import derive_rows, narrowest_window
 from export.runner import available_devices
 from export.tree_parity import check_trees
-from export.writer import save_graph
+from export.writer import externalise, save_graph
 from models.memory import PAD_TOKENS
 
+FEATURE_WEIGHTS = "target.features"
 # Half precision keeps 11 bits where fp32 keeps 24; measured differences are a few hundredths.
 HALF_SLACK = 50.0
 
@@ -29,10 +32,24 @@ class GraphFiles:
     compact: Path | None = None
 
 
+def give_features(skeleton: onnx.ModelProto, features: Features, place: Path) -> onnx.ModelProto:
+    """`skeleton` with `features`; what they need beside the weights goes to a file in `place`."""
+    if not features:
+        return skeleton
+    file = place / FEATURE_WEIGHTS
+    featured = externalise(add_features(skeleton, features), file)
+    if not file.stat().st_size:
+        file.unlink()
+    return featured
+
+
 def write_graphs(
     skeleton: onnx.ModelProto, place: Path, rows: Sequence[int], context: int, device: str
 ) -> GraphFiles:
-    """Write what a package for `context` tokens on `device` needs beside the weights in `place`."""
+    """Write what a package for `context` tokens on `device` needs beside the weights in `place`.
+
+    `skeleton` is the graph for one row, its weights there already, with the features wanted.
+    """
     chains = {count: place / f"target.r{count}.onnx" for count in rows}
     for count, path in chains.items():
         save_graph(derive_rows(skeleton, count), path)
@@ -62,6 +79,10 @@ def check_graphs(
     if weight_type == "fp16":
         half = check_parity(chains[1], reference, device=device, slack=slack)
         figures |= {f"fp16_{name}": value for name, value in half.items() if name != "tokens"}
+    if reference.features:
+        figures |= check_features(
+            chains[1], reference, device=device, rounded=weight_type != "fp32"
+        )
     several = {rows: path for rows, path in chains.items() if rows > 1}
     if several:
         figures |= check_rows(chains[1], several, reference, device=device, slack=slack)

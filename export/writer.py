@@ -53,7 +53,8 @@ def check_space(directory: Path, needed: int) -> None:
 def externalise(model: onnx.ModelProto, weights: Path) -> onnx.ModelProto:
     """Write the large initializers to `weights`; return the model with references to them.
 
-    `model` keeps its data. Tensors begin at multiples of 4096 bytes, so that they can be mapped.
+    `model` keeps its data; what it refers to already stays where it is. Tensors begin at multiples
+    of 4096 bytes, so that they can be mapped.
     """
     graph = model.graph
     skeleton = onnx.helper.make_model(
@@ -61,6 +62,7 @@ def externalise(model: onnx.ModelProto, weights: Path) -> onnx.ModelProto:
         opset_imports=list(model.opset_import),
     )
     skeleton.ir_version = model.ir_version
+    skeleton.metadata_props.extend(model.metadata_props)
     with weights.open("wb") as stream:
         for tensor in graph.initializer:
             if _size(tensor) <= INLINE_BYTES:

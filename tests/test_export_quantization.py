@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from export.features import Features, add_features
 from export.graph import CONTRIB, Graph
 from export.quantization import CalibrationContext, quantize, weight_types
 from export.quantization.answers import Answer
@@ -119,8 +120,8 @@ def _small_model(seed: int = 0) -> onnx.ModelProto:
         stream, update = _layer(build, layer, stream, update)
     normed, _ = build.norm("final_norm", stream, update)
     flat = build.constant("flat", np.array([-1, HIDDEN], np.int64))
-    build.add("Reshape", [normed, flat], ["hidden"])
-    build.add("Gather", ["hidden", "logits_index"], ["wanted"], axis=0)
+    build.add("Reshape", [normed, flat], ["flattened"])
+    build.add("Gather", ["flattened", "logits_index"], ["wanted"], axis=0)
     build.add(
         "MatMul", ["wanted", build.weight("lm_head", HIDDEN, VOCAB)], ["logits"], name="lm_head"
     )
@@ -132,7 +133,7 @@ def _small_model(seed: int = 0) -> onnx.ModelProto:
         value("seqlens_k.0", int32, [1]),
         value("total_length.0", int32, []),
     ]
-    outputs = [value("logits", single, ["M", VOCAB]), value("hidden", single, ["N", HIDDEN])]
+    outputs = [value("logits", single, ["M", VOCAB])]
     for layer in range(LAYERS):
         for part in ("key", "value"):
             shape = [1, KV_HEADS, "capacity.0", HEAD_DIM]
@@ -163,9 +164,9 @@ def _texts(count: int = 6, length: int = 48) -> list[list[int]]:
     return [rng.integers(0, VOCAB, length).tolist() for _ in range(count)]
 
 
-def _logits(model: onnx.ModelProto, ids: list[int], name: str = "logits") -> Any:
+def _outputs(model: onnx.ModelProto, ids: list[int]) -> dict[str, Any]:
     with on_disk(model) as stored:
-        return stored.runner(1, CONTEXT).run([RowStep(ids)])[name]
+        return stored.runner(1, CONTEXT).run([RowStep(ids)])
 
 
 @pytest.mark.parametrize("size", [1, 2, 48, 64, 96, 576, 36, 136, 7 * 9])
@@ -194,7 +195,7 @@ def test_block_rotation_is_its_own_inverse_and_spreads_a_spike() -> None:
     np.testing.assert_allclose(hadamard(4) @ hadamard(4), np.eye(4), atol=1e-12)
 
 
-def test_rotation_leaves_logits_and_hidden_unchanged(model: onnx.ModelProto) -> None:
+def test_rotation_leaves_logits_and_features_unchanged(model: onnx.ModelProto) -> None:
     ids = _texts(1)[0]
     work = onnx.ModelProto()
     work.CopyFrom(model)
@@ -203,9 +204,11 @@ def test_rotation_leaves_logits_and_hidden_unchanged(model: onnx.ModelProto) -> 
     rotate_stream(graph, 1)
     rotate_values(graph, 2)
     graph.finish()
-    for name in ("logits", "hidden"):
-        before = _logits(model, ids, name)
-        np.testing.assert_allclose(_logits(work, ids, name), before, atol=1e-4 * before.std() * 10)
+    every = Features(hidden=True, tap_layers=tuple(range(LAYERS + 1)))
+    before, after = (_outputs(add_features(graph, every), ids) for graph in (model, work))
+    for name in ("logits", "hidden.0", "taps.0"):
+        atol = 1e-3 * before[name].std()
+        np.testing.assert_allclose(after[name], before[name], atol=atol)
     ones = numpy_helper.to_array(graph.initializers["layers.1.mlp_norm"])
     np.testing.assert_array_equal(ones, np.ones(HIDDEN))
     changed = numpy_helper.to_array(graph.initializers["layers.0.down"])
@@ -243,7 +246,7 @@ def test_a_stream_with_norms_after_the_layers_is_quantised_without_rotating_it(
     original = next(i for i in model.graph.initializer if i.name == "embedding")
     assert embedding.raw_data == original.raw_data
     ids = _texts(1, 60)[0][::-1]
-    before, after = _logits(sandwich, ids), _logits(stored, ids)
+    before, after = (_outputs(graph, ids)["logits"] for graph in (sandwich, stored))
     assert after.shape == before.shape
     assert np.abs(after - before).std() < 0.06 * before.std()
     with on_disk(stored) as disk:
@@ -360,25 +363,26 @@ def test_w8a8_graph_has_only_integer_layers_and_close_logits(
 ) -> None:
     kinds = [node.op_type for node in quantized.graph.node]
     assert kinds.count("MatMulIntegerToFloat") == 4 * LAYERS + 1
-    # What is left in floating point: the rotation of down's input, and of `hidden`.
-    assert kinds.count("MatMul") == LAYERS + 1
+    # What is left in floating point: the rotation of down's input.
+    assert kinds.count("MatMul") == LAYERS
     stored = {i.name: i.data_type for i in quantized.graph.initializer}
     assert stored["layers.0.gate_up"] == stored["lm_head"] == TensorProto.UINT8
     ids = _texts(1, 60)[0][::-1]
-    for name in ("logits", "hidden"):
-        before = _logits(model, ids, name)
-        assert np.abs(_logits(quantized, ids, name) - before).std() < 0.06 * before.std()
+    every = Features(hidden=True, tap_layers=tuple(range(LAYERS + 1)))
+    before, after = (_outputs(add_features(graph, every), ids) for graph in (model, quantized))
+    for name in ("logits", "hidden.0", "taps.0"):
+        assert np.abs(after[name] - before[name]).std() < 0.06 * before[name].std()
 
 
 def test_w8a8_rows_do_not_depend_on_their_neighbours(quantized: onnx.ModelProto) -> None:
-    """Whole, in chunks and packed with others: the same bits, in logits and hidden."""
+    """Whole, in chunks and packed with others: the same bits, in logits and features."""
     ids = _texts(1, 130)[0]
-    with on_disk(quantized) as stored:
+    with on_disk(add_features(quantized, Features(True, (0, 1, 2)))) as stored:
         runner = stored.runner(1, CONTEXT)
         whole = runner.run([RowStep(ids)])
         for width in (2, 3, 5, 64):
             chunks = _in_chunks(runner, ids, width)
-            for name in ("logits", "hidden"):
+            for name in ("logits", "hidden.0", "taps.0"):
                 joined = np.concatenate([chunk[name] for chunk in chunks])
                 np.testing.assert_array_equal(joined, whole[name])
         lone = runner.run([RowStep(ids[60:65], 60)], [2])["logits"]
@@ -388,6 +392,10 @@ def test_w8a8_rows_do_not_depend_on_their_neighbours(quantized: onnx.ModelProto)
         both = packed.run([RowStep(ids[40:42], 40), RowStep(ids[100:107], 100)])
         expected = np.concatenate([whole["logits"][40:42], whole["logits"][100:107]])
         np.testing.assert_array_equal(both["logits"], expected)
+        for name in ("hidden", "taps"):
+            for row, (begin, end) in enumerate(((40, 42), (100, 107))):
+                expected = whole[f"{name}.0"][begin:end]
+                np.testing.assert_array_equal(both[f"{name}.{row}"], expected)
 
 
 def _in_chunks(runner: GraphRunner, ids: list[int], width: int) -> list[dict[str, Any]]:
@@ -403,7 +411,6 @@ def test_no_logits_wanted_gives_none(quantized: onnx.ModelProto) -> None:
     with on_disk(quantized) as stored:
         result = stored.runner(1, CONTEXT).run([RowStep([1, 2, 3])], [])
     assert result["logits"].shape == (0, VOCAB)
-    assert result["hidden"].shape == (3, HIDDEN)
 
 
 def test_quality_of_the_graph_itself_is_perfect_and_of_noise_is_not(

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
 from export.graph import Graph
+from export.quantization.basis import Basis, note_basis
 from export.quantization.rotation import Matrix, rotation
 from export.quantization.structure import (
     EMBEDDING,
@@ -53,7 +54,7 @@ def can_rotate(graph: Graph) -> bool:
 
 
 def fold_norms(graph: Graph) -> None:
-    """Every norm that one linear layer follows gets weight one; `hidden` keeps its meaning."""
+    """Every norm that one linear layer follows gets weight one."""
     for name in _layer_inputs(graph):
         norm = _norm_before(graph, name)
         assert norm is not None
@@ -63,8 +64,8 @@ def fold_norms(graph: Graph) -> None:
 
 
 def rotate_stream(graph: Graph, seed: int) -> None:
-    """Fold the norms and rotate the residual stream."""
-    final = weight(graph, FINAL_NORM)
+    """Fold the norms and rotate the residual stream; the model notes how to undo both."""
+    note_basis(graph.model, Basis(seed, weight(graph, FINAL_NORM)))
     fold_norms(graph)
     shape = shape_of(graph)
     turn = rotation(shape.hidden, seed)
@@ -74,7 +75,6 @@ def rotate_stream(graph: Graph, seed: int) -> None:
     for layer in range(shape.layers):
         for part in ("o", "down"):
             _multiply_right(graph, f"layers.{layer}.{part}", turn)
-    _restore_hidden(graph, turn.T * final.astype(np.float64))
 
 
 def rotate_values(graph: Graph, seed: int) -> None:
@@ -133,28 +133,6 @@ def _head_norms(graph: Graph) -> int:
 
 def _only_norms(nodes: Sequence[NodeProto]) -> bool:
     return bool(nodes) and all(node.op_type in NORMS for node in nodes)
-
-
-def _restore_hidden(graph: Graph, back: Matrix) -> None:
-    """`hidden` as it was: unrotated, with the final norm's weight."""
-    maker = graph.producer("hidden")
-    assert maker is not None
-    inner = "hidden/rotated"
-    for reader in graph.consumers("hidden"):
-        for position, name in enumerate(reader.input):
-            if name == "hidden":
-                graph.set_input(reader, position, inner)
-    graph.remove(maker)
-    graph.add(
-        maker.op_type,
-        maker.input,
-        [inner if name == "hidden" else name for name in maker.output],
-        maker.name,
-        maker.domain,
-        **{a.name: helper.get_attribute_value(a) for a in maker.attribute},
-    )
-    graph.add_initializer("hidden_rotation", _float(back))
-    graph.add("MatMul", [inner, "hidden_rotation"], ["hidden"], name="hidden_rotation")
 
 
 def _multiply_right(graph: Graph, name: str, turn: Matrix) -> None:
