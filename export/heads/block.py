@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
         output = attention(
             layer, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), rotary, positions
         )
-        merged: Tensor = self.o_proj(output.transpose(1, 2).flatten(2))
+        merged: Tensor = self.o_proj(output.transpose(1, 2).reshape(*x.shape[:-1], -1))
         return merged
 
     def _heads(self, x: Tensor) -> Tensor:

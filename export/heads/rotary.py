@@ -27,7 +27,9 @@ def make_rotary(rope: Mapping[str, Any], head_dim: int, context: int) -> Rotary:
     The pad positions, which nothing reads, repeat the last one: some scalings change with length.
     """
     given = {key: rope[key] for key in ROPE_KEYS if rope.get(key) is not None}
-    config = LlamaConfig(**given, head_dim=head_dim, hidden_size=head_dim, num_attention_heads=1)
+    config: Any = LlamaConfig(  # type: ignore[no-untyped-call]
+        **given, head_dim=head_dim, hidden_size=head_dim, num_attention_heads=1
+    )
     positions = torch.arange(context)[None]
     tables = LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
     half = tables[0].shape[-1] // 2

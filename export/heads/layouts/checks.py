@@ -1,0 +1,134 @@
+"""Refusals: a head that is another target's, or not whole, by what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.heads.facts import TargetFacts
+from export.heads.layouts.files import HeadFiles
+
+TARGET = "target"
+"""Our own entry in a head's config.json: {"checkpoint": name, "sha256": digest} of its target."""
+_LISTED = 6
+
+
+def check_target(files: HeadFiles, facts: TargetFacts) -> None:
+    """Refuse a head that says it was made for another target, or has another tokenizer."""
+    named = files.config.get(TARGET)
+    if isinstance(named, Mapping) and named.get("sha256") != facts.sha256:
+        theirs, ours = str(named.get("sha256"))[:12], facts.sha256[:12]
+        raise files.refused(
+            f"was trained for {named.get('checkpoint')} (sha256 {theirs}),"
+            f" not for {facts.name} (sha256 {ours})"
+        )
+    tokenizer = files.directory / "tokenizer.json"
+    if tokenizer.is_file():
+        _check_tokenizer(files, facts, tokenizer.read_bytes())
+
+
+def _check_tokenizer(files: HeadFiles, facts: TargetFacts, raw: bytes) -> None:
+    try:
+        document = json.loads(raw)
+        theirs = dict(document["model"]["vocab"])
+        theirs |= {token["content"]: token["id"] for token in document.get("added_tokens", ())}
+    except (KeyError, TypeError, ValueError):
+        return  # of another kind; sizes are compared in any case
+    for token, number in theirs.items():
+        if facts.vocabulary.get(token) != number:
+            raise files.refused(
+                f"has another tokenizer than {facts.name}: its id {number} is {token!r}, which"
+                f" {facts.name} has as {facts.vocabulary.get(token, 'none')}"
+            )
+
+
+def check_hidden(files: HeadFiles, found: int, facts: TargetFacts, what: str = "states") -> None:
+    if found != facts.hidden:
+        raise files.refused(
+            f"has {what} {found} wide; {facts.name} has a hidden size of {facts.hidden}"
+        )
+
+
+def check_vocabulary(files: HeadFiles, found: int, facts: TargetFacts) -> None:
+    """The target's ids, with or without those that only pad."""
+    padded = int(facts.embeddings.shape[0])
+    if found not in (facts.vocab_size, padded):
+        known = f"{facts.vocab_size}"
+        if padded != facts.vocab_size:
+            known += f" ({padded} with padding)"
+        raise files.refused(f"has a vocabulary of {found}; {facts.name} has {known}")
+
+
+def check_draft_ids(files: HeadFiles, ids: Tensor, facts: TargetFacts) -> None:
+    if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < facts.embeddings.shape[0]):
+        raise files.refused(
+            f"maps its draft vocabulary to ids up to {int(ids.max())};"
+            f" {facts.name} has a vocabulary of {facts.vocab_size}"
+        )
+    if len(torch.unique(ids)) != len(ids):
+        raise files.refused("maps two entries of its draft vocabulary to one token")
+
+
+def check_block(files: HeadFiles, names: Iterable[str]) -> None:
+    """Refuse layers that no target of ours has."""
+    for name in names:
+        if ".experts." in name or name.endswith("mlp.gate.weight"):
+            raise files.refused(f"has a mixture-of-experts layer ({name}), which is not supported")
+        if ".kv_a_proj" in name or ".kv_b_proj" in name:
+            raise files.refused(f"has multi-head latent attention ({name}), which is not supported")
+        if "weight_scale" in name or name.endswith((".qweight", ".scales")):
+            raise files.refused(f"has quantised weights ({name}), which is not supported")
+
+
+def fill(
+    module: nn.Module,
+    files: HeadFiles,
+    published: Callable[[str], str],
+    names: Iterable[str],
+    spare: Sequence[str] = (),
+) -> None:
+    """Load the tensors `names` of `files` into `module`, all that it has and no other.
+
+    `published` gives a parameter's published name; what contains one of `spare` may be left over.
+    """
+    expected = {published(name): name for name in module.state_dict()}
+    present = set(names)
+    missing = sorted(expected.keys() - present)
+    if missing:
+        raise files.refused(f"lacks {_listed(missing)}")
+    left = sorted(n for n in present - expected.keys() if not any(s in n for s in spare))
+    if left:
+        raise files.refused(f"has tensors that its layout does not know: {_listed(left)}")
+    tensors = files.read(expected)
+    state = {name: tensors[theirs] for theirs, name in expected.items()}
+    for name, parameter in module.state_dict().items():
+        if state[name].shape != parameter.shape:
+            raise files.refused(
+                f"has {published(name)} of shape {list(state[name].shape)}"
+                f" where {list(parameter.shape)} is needed"
+            )
+        if state[name].is_floating_point() and not bool(state[name].isfinite().all()):
+            raise files.refused(f"has values in {published(name)} that are no numbers")
+    module.load_state_dict(state, assign=True)
+    module.eval().requires_grad_(False)
+
+
+def number(
+    files: HeadFiles, config: Mapping[str, Any], key: str, default: int | None = None
+) -> int:
+    """A whole number above zero of a config."""
+    value = config.get(key)
+    if value is None:
+        value = default
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise files.refused(f"has no usable {key} in its config.json ({value!r})")
+    return value
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
