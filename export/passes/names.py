@@ -13,6 +13,10 @@ _LINEARS = {
     "gate_up_proj": "gate_up",
     "down_proj": "down",
     "lm_head": "lm_head",
+    # What joins token and state in a draft head.
+    "fc": "fc",
+    "eh_proj": "fc",
+    "input_proj": "fc",
 }
 _NORMS = {
     "input_layernorm": "attention_norm",
@@ -56,8 +60,7 @@ def _name_norms(graph: Graph) -> None:
     sandwich = any(scope_of(node) == "pre_feedforward_layernorm" for node in norms)
     after = {"post_attention_layernorm": "attention_post_norm" if sandwich else "mlp_norm"}
     for node in norms:
-        name = {**_NORMS, **after}.get(scope_of(node))
-        assert name is not None, f"unknown norm {node.name}"
+        name = {**_NORMS, **after}.get(scope_of(node), scope_of(node))
         node.name = _in_layer(node, name)
         _own_initializer(graph, node, len(node.input) - 1, node.name)
 
