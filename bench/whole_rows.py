@@ -6,11 +6,14 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.engine.service import Result, TargetService, Verified
+from gateway.engine.service import Drafted, ModelService, Result, Verified
+from models.draft import Draft
+from models.slots import Slot
 from models.target import Row
 from models.workspace import Window
 
@@ -24,12 +27,26 @@ class _CountedWindow(Window):
         return Window.whole(self, index)
 
 
-class CountingService(TargetService):
+class CountingService(ModelService):
     """Stands in front of an engine's service. `whole_rows` counts."""
 
-    def __init__(self, inner: TargetService) -> None:
+    def __init__(self, inner: ModelService) -> None:
         self._inner = inner
         self.whole_rows = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    @property
+    def overlaps(self) -> bool:
+        return self._inner.overlaps
+
+    async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
+        return await self._inner.draft(slot, propose)
+
+    def drafting(self, slot: Slot) -> asyncio.Future[Any] | None:
+        return self._inner.drafting(slot)
 
     async def decode(self, row: Row) -> Verified:
         return self._counted(await self._inner.decode(row))

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from gateway.engine.names import JOIN, NGRAM, OFF, is_name
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Policy, Speculation
 from models.errors import UserError
 from models.locations import default_package_path
+from models.package import DRAFTER_KINDS
 from models.providers import DEVICES
 
 PREFIX = "OUTPACE_"
@@ -28,7 +30,10 @@ PREFIX = "OUTPACE_"
 RESERVED = frozenset({"OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"})
 SECRET = frozenset({"api_keys"})
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
-DRAFTERS = ("ngram",)
+DRAFTERS = (
+    f"one of auto, cascade, off, {NGRAM}, {', '.join(DRAFTER_KINDS)}, or several of those joined"
+    f" by {JOIN}"
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_DRAFT_LENGTH = 31
 SPECULATION_PREFIX = "speculation_"
@@ -70,7 +75,11 @@ class Settings:
         _in_range(self)
         _one_of("device", self.device, DEVICES)
         _one_of("log_level", self.log_level, LOG_LEVELS)
-        _one_of("speculation.drafter", self.speculation_drafter, DRAFTERS)
+        if not is_name(self.speculation_drafter):
+            raise _invalid(
+                "speculation.drafter",
+                f"must be {DRAFTERS}, not {self.speculation_drafter!r}",
+            )
         _one_of("speculation.policy", self.speculation_policy, get_args(Policy))
         if self.speculation_policy == "fixed" and self.speculation_length is None:
             raise _invalid("speculation.length", "is needed with the policy 'fixed'")
@@ -104,6 +113,7 @@ class Settings:
             prefill_chunk=self.prefill_chunk,
             busy_chunk=self.busy_chunk,
             trees=self.trees,
+            drafter=OFF if self.speculation_policy == "off" else self.speculation_drafter,
         )
 
 

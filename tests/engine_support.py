@@ -26,6 +26,7 @@ from gateway.engine.requests import (
     TokenLogprob,
 )
 from models.draft import Draft, Drafter
+from models.drafters.cascade import Cascade
 from models.memory import memory_need
 from models.package import Package, load_package
 from models.probe import ProbeResult
@@ -99,8 +100,11 @@ class TestEngine(Engine):
     target: GatedTarget
     pool_slots: list[Slot]
 
-    def make_drafter(self, speculation: Speculation) -> Drafter:
-        return self.drafter_of() if self.drafter_of else super().make_drafter(speculation)
+    def make_drafters(self, request: GenerationRequest, slot: Slot, sampler: Sampler) -> Cascade:
+        if self.drafter_of is None:
+            return super().make_drafters(request, slot, sampler)
+        greedy = request.sampling.greedy
+        return self.drafters.combine([self.drafter_of()], request.speculation, greedy=greedy)
 
 
 def build_engine(package: Package, **options: int) -> TestEngine:

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.engine import record as record_module
 from gateway.engine.record import Record
-from gateway.engine.requests import Usage
+from gateway.engine.requests import DrafterTimings, Usage
+from models.draft import Draft
 
 
 class Clock:
@@ -28,16 +29,13 @@ def a_record(clock: Clock) -> Record:
     return Record(prompt_tokens=10, opened=clock.now)
 
 
-def mark(record: Record, drafted: int, accepted: int, *, tree: bool = False) -> None:
+def mark(
+    record: Record, drafted: int, accepted: int, *, tree: bool = False, source: str = "ngram"
+) -> None:
     """A round that added its bonus token as well; a tree has two tokens at each depth."""
-    record.mark_round(
-        drafted=drafted,
-        depth=drafted // 2 if tree else drafted,
-        accepted=accepted,
-        advanced=accepted + 1,
-        verify_ms=10.0,
-        tree=tree,
-    )
+    forks = tuple(range(-1, drafted // 2 - 1)) * 2 if tree else None
+    draft = Draft(tuple(range(drafted)), forks, source=source)
+    record.mark_round(draft, range(accepted), accepted + 1, verify_ms=10.0, tree=tree)
 
 
 def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
@@ -59,6 +57,28 @@ def test_survival_is_counted_by_depth(clock: Clock) -> None:
     mark(record, 0, 0)
     timings = record.timings("ngram", "auto", "coupled", exact=True)
     assert timings.depths == ((3, 3), (2, 2), (1, 0), (1, 0))
+
+
+def test_tokens_count_for_who_proposed_them(clock: Clock) -> None:
+    record = a_record(clock)
+    mark(record, 4, 2)
+    mark(record, 2, 0, source="eagle3")
+    mixed = Draft((1, 2, 3), (-1, 0, 0), source="ngram", sources=("ngram", "eagle3", "ngram"))
+    record.mark_round(mixed, (0, 1), 3, verify_ms=1.0, tree=True)
+    assert record.timings("ngram+eagle3", "auto", "coupled", exact=True).by_drafter == {
+        "ngram": DrafterTimings(draft_n=6, draft_n_accepted=3, rounds=2),
+        "eagle3": DrafterTimings(draft_n=3, draft_n_accepted=1, rounds=2),
+    }
+
+
+def test_what_lies_behind_the_end_counts_for_nobody(clock: Clock) -> None:
+    record = a_record(clock)
+    both = Draft((1, 2, 3, 4), source="ngram", sources=("ngram", "ngram", "eagle3", "eagle3"))
+    record.mark_round(both, range(4), 3, verify_ms=1.0, tree=False)
+    timings = record.timings("ngram+eagle3", "auto", "coupled", exact=True)
+    assert (timings.draft_n, timings.draft_n_accepted, timings.tau) == (3, 3, 3.0)
+    assert timings.by_drafter["eagle3"] == DrafterTimings(1, 1, 1)
+    assert timings.depths == ((1, 1),) * 3
 
 
 def test_what_was_not_measured_is_missing_and_not_zero(clock: Clock) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from gateway.engine.service import TargetService, Verified
+from gateway.engine.service import ModelService, Verified
 from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
@@ -61,9 +61,9 @@ def row(index: int, tokens: tuple[int, ...] = DECODE) -> Row:
 
 
 @asynccontextmanager
-async def serving(most_rows: int) -> AsyncIterator[tuple[TargetService, FakeTarget]]:
+async def serving(most_rows: int) -> AsyncIterator[tuple[ModelService, FakeTarget]]:
     target = FakeTarget()
-    service = TargetService(target, most_rows)
+    service = ModelService(target, most_rows)
     try:
         yield service, target
     finally:
@@ -78,7 +78,7 @@ async def submitted() -> None:
 
 
 @asynccontextmanager
-async def held(service: TargetService, target: FakeTarget) -> AsyncIterator[None]:
+async def held(service: ModelService, target: FakeTarget) -> AsyncIterator[None]:
     """A run is in progress throughout the block; what is submitted inside waits together."""
     target.hold()
     first = asyncio.ensure_future(service.decode(row(99)))
@@ -166,7 +166,7 @@ def test_requests_that_decode_together_stay_together(
     """It rests on the order in which a loop resumes: the gateway's is uvloop."""
     rounds = 20
 
-    async def stream(service: TargetService, index: int) -> None:
+    async def stream(service: ModelService, index: int) -> None:
         for _ in range(rounds):
             await service.decode(row(index))
 
@@ -184,7 +184,7 @@ def test_requests_that_decode_together_stay_together(
 
 
 async def test_a_latecomer_joins_the_next_run() -> None:
-    async def twice(service: TargetService) -> Verified:
+    async def twice(service: ModelService) -> Verified:
         await service.decode(row(0))
         return await service.decode(row(0))
 
@@ -200,11 +200,11 @@ async def test_a_latecomer_joins_the_next_run() -> None:
 
 
 async def test_a_prompt_is_not_starved_by_streams_nor_streams_by_a_prompt() -> None:
-    async def decode(service: TargetService, index: int) -> None:
+    async def decode(service: ModelService, index: int) -> None:
         for _ in range(10):
             await service.decode(row(index))
 
-    async def prefill(service: TargetService) -> None:
+    async def prefill(service: ModelService) -> None:
         for _ in range(10):
             await service.prefill(row(50, CHUNK), 1)
 

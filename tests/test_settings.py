@@ -36,7 +36,7 @@ def test_the_file_then_the_environment_then_flags(tmp_path: Path) -> None:
     settings = load_settings(environment, {"queue": "3"}, config)
     assert (settings.port, settings.slots, settings.queue) == (1, 2, 3)
     assert settings.log_level == "debug"
-    assert settings.speculation == Speculation("ngram", "fixed", 3)
+    assert settings.speculation == Speculation("auto", "fixed", 3)
 
 
 def test_the_file_is_named_by_the_flag_or_else_by_the_environment(tmp_path: Path) -> None:

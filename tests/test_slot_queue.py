@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from gateway.engine.service import TargetService
+from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
 from models.errors import UserError
 from models.slots import Slot, SlotPool
@@ -40,13 +40,13 @@ def moves() -> Moves:
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[TargetService]:
-    running = TargetService(lambda rows: [], most_rows=1)
+async def service() -> AsyncIterator[ModelService]:
+    running = ModelService(lambda rows: [], most_rows=1)
     yield running
     await running.close()
 
 
-def make_queue(service: TargetService, moves: Moves, slots: int = 1, limit: int = 2) -> SlotQueue:
+def make_queue(service: ModelService, moves: Moves, slots: int = 1, limit: int = 2) -> SlotQueue:
     pool = SlotPool([Slot(index, 100, ()) for index in range(slots)], can_copy=True)
     return SlotQueue(pool, service, moves, limit)
 
@@ -65,7 +65,7 @@ class TestRoom:
         ],
     )
     async def test_who_is_entering_counts(
-        self, service: TargetService, moves: Moves, entering: int, count: int, refused: str | None
+        self, service: ModelService, moves: Moves, entering: int, count: int, refused: str | None
     ) -> None:
         queue = make_queue(service, moves, slots=2, limit=2)
         queue.entering(entering)
@@ -77,7 +77,7 @@ class TestRoom:
         assert error.value.code == "queue_full"
         assert error.value.message.startswith(refused)
 
-    async def test_who_waits_counts(self, service: TargetService, moves: Moves) -> None:
+    async def test_who_waits_counts(self, service: ModelService, moves: Moves) -> None:
         queue = make_queue(service, moves, limit=1)
         lease = await queue.acquire(PROMPT, True)
         queue.require_room(1)
@@ -93,7 +93,7 @@ class TestRoom:
 
 class TestMoves:
     async def test_a_lease_waits_for_the_move_of_its_slot(
-        self, service: TargetService, moves: Moves
+        self, service: ModelService, moves: Moves
     ) -> None:
         queue = make_queue(service, moves)
         slot = (await queue.acquire(PROMPT, True)).slot
@@ -110,7 +110,7 @@ class TestMoves:
         assert moves.made == [(0, 30, (0, 2))]
 
     async def test_a_copy_waits_for_the_move_of_its_source(
-        self, service: TargetService, moves: Moves
+        self, service: ModelService, moves: Moves
     ) -> None:
         queue = make_queue(service, moves, slots=2)
         source = (await queue.acquire(PROMPT, True)).slot
@@ -130,7 +130,7 @@ class TestMoves:
         assert again.shared == 30
 
     async def test_a_move_that_failed_is_forgotten_with_what_it_should_have_kept(
-        self, service: TargetService, moves: Moves
+        self, service: ModelService, moves: Moves
     ) -> None:
         queue = make_queue(service, moves)
         slot = (await queue.acquire(PROMPT, True)).slot
@@ -145,7 +145,7 @@ class TestMoves:
         assert lease.shared == 33
 
     async def test_after_the_end_moves_are_refused(self, moves: Moves) -> None:
-        service = TargetService(lambda rows: [], most_rows=1)
+        service = ModelService(lambda rows: [], most_rows=1)
         queue = make_queue(service, moves)
         slot = (await queue.acquire(PROMPT, True)).slot
         slot.commit(PROMPT)

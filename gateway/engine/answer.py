@@ -9,18 +9,20 @@ from typing import Protocol
 
 from gateway.engine.controller import Controller
 from gateway.engine.costs import RunCosts
+from gateway.engine.drafters import Drafters
+from gateway.engine.drafting import Drafting
 from gateway.engine.record import Record
 from gateway.engine.requests import (
     Event,
     Finished,
     GenerationRequest,
     PromptScored,
-    Speculation,
 )
 from gateway.engine.scoring import PromptScores, RowsFrom, score
-from gateway.engine.service import TargetService
+from gateway.engine.service import ModelService
 from gateway.engine.transcript import Said, Transcript
-from models.draft import Draft, Drafter
+from models.draft import Draft
+from models.drafters.cascade import Cascade
 from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot
 from models.target import Row
@@ -31,7 +33,8 @@ from models.verification import Outcome, Rows, accept, make_rule
 class Resources(Protocol):
     """What a generation needs of its engine."""
 
-    service: TargetService
+    service: ModelService
+    drafters: Drafters
     tokenizer: Tokenizer
     costs: RunCosts
     eos_ids: frozenset[int]
@@ -56,7 +59,9 @@ class Resources(Protocol):
 
     def streaming(self, change: int) -> None: ...
 
-    def make_drafter(self, speculation: Speculation) -> Drafter: ...
+    def make_drafters(
+        self, request: GenerationRequest, slot: Slot, sampler: Sampler
+    ) -> Cascade: ...
 
     def next_order(self) -> int: ...
 
@@ -89,8 +94,12 @@ class Answer:
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
-        if self._controller.policy != "off" and self._request.speculation.branches > 1:
+        if self._controller.policy == "off":
+            return
+        speculation = self._request.speculation
+        if speculation.branches > 1:
             await self._resources.load_trees()
+        await self._resources.drafters.load(speculation.drafter)
 
     async def generate(
         self,
@@ -166,34 +175,28 @@ class Answer:
         self._say()
         self._resources.streaming(1)
         try:
-            drafter = self._drafter(token)
+            drafting = self._begin_drafting(slot, token)
             while self._transcript.reason is None:
-                token = await self._round(slot, token, drafter)
+                token = await self._round(slot, token, drafting)
         finally:
             self._resources.streaming(-1)
 
-    async def _round(self, slot: Slot, token: int, drafter: Drafter | None) -> int:
+    async def _round(self, slot: Slot, token: int, drafting: Drafting | None) -> int:
         """`token` is committed, but its K/V comes with this run; the next such token."""
-        draft = self._propose(drafter)
+        draft = Draft() if drafting is None else await self._propose(drafting)
         row = make_row(slot, token, draft)
         verified = await self._resources.service.decode(row)
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
         outcome, taken = self._accept(verified.result, draft)
-        whole = taken > outcome.accepted
         self._record.mark_round(
-            drafted=len(draft.tokens) if whole else taken,
-            depth=draft.depth if whole else taken,
-            accepted=min(outcome.accepted, taken),
-            advanced=taken,
-            verify_ms=verified.run_ms,
-            tree=row.parents is not None,
+            draft, outcome.path, taken, verify_ms=verified.run_ms, tree=row.parents is not None
         )
         self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
         self._keep(slot, row, draft, outcome)
-        if drafter is not None:
-            drafter.commit(outcome.tokens(draft.tokens))
+        if drafting is not None:
+            drafting.commit(outcome.tokens(draft.tokens))
         self._say()
         return outcome.bonus
 
@@ -206,29 +209,27 @@ class Answer:
         if path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
 
-    def _drafter(self, token: int) -> Drafter | None:
-        """A drafter that knows the prompt and the answer's first token."""
+    def _begin_drafting(self, slot: Slot, token: int) -> Drafting | None:
+        """Drafters that know the prompt and the answer's first token."""
         if self._controller.policy == "off" or self._transcript.reason is not None:
             return None
-        drafter = self._resources.make_drafter(self._request.speculation)
-        drafter.reset(self._request.prompt)
-        drafter.commit((token,))
-        return drafter
+        cascade = self._resources.make_drafters(self._request, slot, self._sampler)
+        greedy = self._request.sampling.greedy
+        drafting = Drafting(cascade, self._controller, self._resources, slot, greedy=greedy)
+        drafting.reset(self._request.prompt)
+        drafting.commit((token,))
+        return drafting
 
-    def _propose(self, drafter: Drafter | None) -> Draft:
+    async def _propose(self, drafting: Drafting) -> Draft:
         """A draft cut to what pays, and to what is left of the answer but for the bonus token.
 
         The slot has room for all of the answer, and so for all tokens of such a tree.
         """
-        budget = self._controller.budget(self._transcript.left - 1)
-        if drafter is None or budget == 0:
-            return Draft()
-        started = time.perf_counter()
-        draft = drafter.propose(budget)
-        assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
-        draft = self._controller.select(draft, self._resources.other_streams())
-        draft = self._rule.trim(draft)
-        self._record.draft_ms += (time.perf_counter() - started) * 1e3
+        if self._compacted is not None and self._resources.service.overlaps:
+            # Drafts have a thread of their own: what they read is in place first.
+            await asyncio.shield(self._compacted)
+        draft = await drafting.propose(self._transcript.left - 1, self._rule.trim)
+        self._record.draft_ms = drafting.spent_ms
         return draft
 
     def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, int]:
@@ -239,7 +240,7 @@ class Answer:
         started = time.perf_counter()
         outcome = accept(draft, rows, self._sampler, self._rule)
         tokens = outcome.tokens(draft.tokens)
-        sources = (*(draft.source,) * outcome.accepted, "target")
+        sources = (*(draft.source_of(index) for index in outcome.path), "target")
         top = self._request.top_logprobs
         if top is None:
             said = [Said(token, source) for token, source in zip(tokens, sources, strict=True)]

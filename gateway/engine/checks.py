@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from gateway.engine.names import resolve
 from gateway.engine.requests import (
     MOST_BRANCHES,
     MOST_TOP_LOGPROBS,
@@ -14,17 +15,22 @@ from gateway.engine.requests import (
 )
 from models.errors import UserError
 
-DRAFTERS = ("ngram", "off")
-
 
 def check_request(
-    request: GenerationRequest, *, vocab_size: int, context: int, has_trees: bool
+    request: GenerationRequest,
+    *,
+    vocab_size: int,
+    context: int,
+    has_trees: bool,
+    kinds: Sequence[str] = (),
 ) -> None:
-    """Raises `UserError`: `invalid_prompt`, `context_length_exceeded`, `unknown_drafter`, and
+    """`kinds` are the package's learned drafters.
+
+    Raises `UserError`: `invalid_prompt`, `context_length_exceeded`, `unknown_drafter`, and
     `unsupported_value`, which names the field in `param`."""
     _check_prompt(request.prompt, vocab_size, context)
     _check_numbers(request)
-    _check_speculation(request.speculation, has_trees)
+    _check_speculation(request.speculation, has_trees, kinds)
     _check_ids("logit_bias", (token for token, _ in request.sampling.logit_bias), vocab_size)
     _check_ids("stop_token_ids", request.stop_ids, vocab_size)
     if not all(request.stop):
@@ -67,13 +73,8 @@ def _check_numbers(request: GenerationRequest) -> None:
     _check_range("speculation.delta", speculation.delta, 0, 1)
 
 
-def _check_speculation(speculation: Speculation, has_trees: bool) -> None:
-    if speculation.drafter not in DRAFTERS:
-        raise UserError(
-            f"unknown drafter {speculation.drafter!r}; this package has: {', '.join(DRAFTERS)}.",
-            code="unknown_drafter",
-            param="speculation.drafter",
-        )
+def _check_speculation(speculation: Speculation, has_trees: bool, kinds: Sequence[str]) -> None:
+    resolve(speculation.drafter, kinds)
     rules = typing.get_args(Rule)
     if speculation.rule not in rules:
         raise _unsupported(

@@ -1,14 +1,17 @@
-"""How much of a draft a round verifies."""
+"""Whether a round runs a learned drafter, how far, and how much of a draft it verifies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.engine.costs import RunCosts
+from gateway.engine.draft_costs import DraftCosts
 from gateway.engine.requests import Speculation
 from models.draft import Draft
+from models.drafters.survival import Survival, expected_tokens
 
 LONGEST_DRAFT = 16
 """Draft tokens per round at most, where a request does not say."""
@@ -16,19 +19,50 @@ LONGEST_DRAFT = 16
 _LEAST_GAIN = 1.03
 """A draft that makes the run dearer must promise this much, so that noise never decides for it."""
 
+_PROBING = 0.01
+"""Share of the time that may be spent on finding out whether a drafter pays by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A learned drafter: how far it drafts at most, what that costs, and what is accepted of it.
+
+    With `tree` a draft of any number of tokens reaches as deep as it can.
+    """
+
+    name: str
+    longest: int
+    costs: DraftCosts
+    survival: Survival
+    tree: bool = False
+
+    def expected(self, budget: int) -> float:
+        """Accepted tokens to expect of a draft of `budget` tokens."""
+        return self.survival.expected(min(budget, self.longest))
+
+
+class Plan(NamedTuple):
+    """The learned drafter to run and the tokens to ask of it."""
+
+    name: str
+    budget: int
+
 
 class Controller:
     """Chooses what to draft and to verify for one request.
 
-    `auto` maximises expected tokens per millisecond, E[tau] / T(width), from the drafter's
-    confidence in each token and the measured cost of a run; plain decoding (no draft) is one of
-    the candidates. `fixed` always asks for the same number of tokens, `off` for none.
+    `auto` maximises expected tokens per millisecond: E[tau] / (T_draft + T_verify), plain decoding
+    among the candidates. `plan` decides from measured survival before a learned drafter is run,
+    `select` from the drafter's confidence in each token once there is a draft. Where no learned
+    drafter pays, one is tried now and then, within a share of the time, so that it comes back when
+    it does. `fixed` always asks for the same number of tokens, `off` for none.
     """
 
     def __init__(self, speculation: Speculation, costs: RunCosts) -> None:
         self._policy = speculation.policy if speculation.drafter != "off" else "off"
         self._costs = costs
         self._limit = LONGEST_DRAFT if speculation.length is None else speculation.length
+        self._credit = 0.0
 
     @property
     def policy(self) -> str:
@@ -38,16 +72,71 @@ class Controller:
         """Draft tokens to ask the drafter for when `room` fit into the answer and the slot."""
         return 0 if self._policy == "off" else max(0, min(self._limit, room))
 
+    def plan(
+        self, free: Draft, learned: Sequence[Candidate], others: int, budget: int
+    ) -> Plan | None:
+        """The learned drafter that is worth its run where `free` is proposed anyway, if any is.
+
+        `others` are the tokens that share the run; they wait for this draft as this request does
+        for theirs.
+        """
+        if budget <= 0 or not learned:
+            return None
+        if self._policy != "auto":
+            best = max(learned, key=lambda each: each.expected(budget))
+            worth = best.expected(budget) > expected_tokens(free) or not free.tokens
+            return Plan(best.name, _most(best, budget)) if worth else None
+        gain, plan = self._best_plan(learned, others, budget)
+        if gain >= _LEAST_GAIN and gain > self._gain_of(free, others):
+            return plan
+        return self._probe(plan, learned, others)
+
     def select(self, draft: Draft, others: int) -> Draft:
         """The part of `draft` to verify, every token with those it follows, their order kept.
 
         `others` are the tokens that share the run. A draft without confidence is believed. Where
         tokens were drawn (`draft.proposals`) and rule `classic` verifies them, the choice is only
-        lossless if `confidence[i]` does not depend on which token was drawn at i.
+        lossless if `confidence[i]` does not depend on which token was drawn at i: whether i is
+        verified is then decided by what comes before it alone.
         """
         if self._policy != "auto":
             return draft
+        return _cut(draft, self._best_part(draft, others)[0].nodes)
+
+    def _best_plan(
+        self, learned: Sequence[Candidate], others: int, budget: int
+    ) -> tuple[float, Plan]:
+        """The plan of most expected tokens per millisecond, against plain decoding."""
         plain = self._costs.predict(others + 1)
+        best, plan = -1.0, Plan(learned[0].name, 1)
+        for each in learned:
+            for length in _lengths(each, budget):
+                cost = self._costs.predict(others + 1 + length, each.tree)
+                cost += (others + 1) * each.costs.predict(length)
+                gain = (1.0 + each.expected(length)) * plain / cost
+                if gain > best:
+                    best, plan = gain, Plan(each.name, length)
+        return best, plan
+
+    def _probe(self, plan: Plan, learned: Sequence[Candidate], others: int) -> Plan | None:
+        """Once in a while the plan that came nearest to paying."""
+        plain = self._costs.predict(others + 1)
+        (chosen,) = (each for each in learned if each.name == plan.name)
+        price = (others + 1) * chosen.costs.predict(plan.budget)
+        price += max(0.0, self._costs.predict(others + 1 + plan.budget, chosen.tree) - plain)
+        self._credit = min(self._credit + _PROBING * plain, price)
+        if self._credit < price:
+            return None
+        self._credit = 0.0
+        return plan
+
+    def _gain_of(self, draft: Draft, others: int) -> float:
+        return self._best_part(draft, others)[1]
+
+    def _best_part(self, draft: Draft, others: int) -> tuple[_Part, float]:
+        """What to verify of `draft`, and how much faster than plain decoding that should be."""
+        plain = self._costs.predict(others + 1)
+        drawn = draft.proposals is not None and draft.parents is None
         best, best_gain = _Part((), 1.0), 1.0
         for part in _parts(draft):
             cost = self._costs.predict(others + 1 + len(part.nodes), part.tree)
@@ -56,7 +145,19 @@ class Controller:
             # alone is free, and needs no margin.
             if gain > best_gain and (cost <= plain or gain >= _LEAST_GAIN):
                 best, best_gain = part, gain
-        return _cut(draft, best.nodes)
+            elif drawn and part.nodes:
+                break
+        return best, best_gain
+
+
+def _lengths(candidate: Candidate, budget: int) -> Iterable[int]:
+    """The budgets worth considering: a tree is drafted in one piece, and cut afterwards."""
+    most = _most(candidate, budget)
+    return (most,) if candidate.tree else range(1, most + 1)
+
+
+def _most(candidate: Candidate, budget: int) -> int:
+    return budget if candidate.tree else min(budget, candidate.longest)
 
 
 class _Part(NamedTuple):
@@ -110,11 +211,12 @@ def _cut(draft: Draft, nodes: Sequence[int]) -> Draft:
         parents = tuple(place[draft.parents[node]] for node in kept)
         if parents == tuple(range(-1, len(kept) - 1)):
             parents = None
-    proposals, confidence = draft.proposals, draft.confidence
+    proposals, confidence, sources = draft.proposals, draft.confidence, draft.sources
     return Draft(
         tokens=tuple(draft.tokens[node] for node in kept),
         parents=parents,
         proposals=None if proposals is None else tuple(proposals[node] for node in kept),
         confidence=None if confidence is None else tuple(confidence[node] for node in kept),
         source=draft.source,
+        sources=None if sources is None else tuple(sources[node] for node in kept),
     )

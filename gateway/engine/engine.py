@@ -10,21 +10,24 @@ from dataclasses import dataclass, replace
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
 from gateway.engine.costs import RunCosts
+from gateway.engine.drafters import CALIBRATION_TOKENS, Drafters, DrafterStatus
 from gateway.engine.generation import Generation
+from gateway.engine.learned import Learned
 from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
+from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
-from gateway.engine.service import TargetService
+from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
-from models.draft import Drafter
-from models.drafters.ngram import NgramDrafter
+from models.drafters.cascade import Cascade
 from models.errors import UserError
 from models.memory import MemoryNeed
 from models.package import Package
 from models.probe import ProbeResult, probe_trees
 from models.sampling.noise import choice_seed
+from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot, SlotPool
-from models.target import Target
+from models.target import Row, Target
 from models.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,8 @@ class EngineStatus:
     waiting: int
     memory_bytes: int
     run_ms: dict[int, float]
+    drafter: str
+    drafters: tuple[DrafterStatus, ...]
 
 
 class Engine:
@@ -59,6 +64,7 @@ class Engine:
         probed: ProbeResult,
         costs: RunCosts,
         memory: MemoryNeed,
+        learned: Learned | None = None,
     ) -> None:
         self.package = package
         self.options = options
@@ -69,11 +75,15 @@ class Engine:
         self.tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
         self.template = load_template(package)
         self.eos_ids = frozenset(package.manifest.target.eos_ids)
-        self.service = TargetService(target.run, target.most_rows)
+        self.service = ModelService(
+            target.run, target.most_rows, overlap=target.provider.memory != "cpu"
+        )
         self.context_length = slot_context(package, options)
         self._target = target
         self._pool = pool
         self._queue = SlotQueue(pool, self.service, target.compact, options.queue)
+        self.drafters = Drafters(learned, self.service, self._calibration_slot)
+        self._automatic = AUTO
         self._trees: asyncio.Task[None] | None = None
         self._orders = 0
         self._streams = 0
@@ -94,11 +104,28 @@ class Engine:
             loaded.probed,
             loaded.costs,
             loaded.memory,
+            loaded.learned,
         )
-        if options.trees:
-            await engine.load_trees()
-            report("graphs for trees loaded")
+        try:
+            await engine._load_beforehand(report)
+        except BaseException:
+            await engine.close()
+            raise
         return engine
+
+    async def _load_beforehand(self, report: Report) -> None:
+        """What requests would otherwise wait for. Raises `UserError` where it does not fit."""
+        if self.options.trees:
+            await self.load_trees()
+            report("graphs for trees loaded")
+        try:
+            await self.drafters.load(self.options.drafter)
+        except UserError as error:
+            if self.options.drafter != AUTO or error.code != "out_of_memory":
+                raise
+            self._automatic = NGRAM
+            report(f"only the {NGRAM} drafter: {error.message}")
+        report(f"drafters: {', '.join((NGRAM, *self.drafters.kinds))}")
 
     @property
     def exact(self) -> bool:
@@ -121,7 +148,11 @@ class Engine:
         They answer whatever becomes of it. Raises what `open` does.
         """
         self._check(request, n)
-        request = replace(request, sampling=request.sampling.with_seed())
+        request = replace(
+            request,
+            sampling=request.sampling.with_seed(),
+            speculation=self._resolved(request.speculation),
+        )
         prompt = SharedPrompt()
         return [Generation(of_choice(request, index), self, prompt, index) for index in range(n)]
 
@@ -138,6 +169,8 @@ class Engine:
             waiting=self._queue.waiting,
             memory_bytes=self.memory.total,
             run_ms=self.costs.table(),
+            drafter=self._resolved(Speculation(self.options.drafter)).drafter,
+            drafters=self.drafters.status(),
         )
 
     def drain(self) -> None:
@@ -149,6 +182,7 @@ class Engine:
         self._draining = True
         if self._trees is not None:
             self._trees.cancel()
+        self.drafters.cancel()
         await self.service.close()
 
     async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
@@ -203,9 +237,21 @@ class Engine:
         self._orders += 1
         return self._orders
 
-    def make_drafter(self, speculation: Speculation) -> Drafter:
-        assert speculation.drafter == "ngram", "checked when the request was opened"
-        return NgramDrafter(branches=speculation.branches)
+    def make_drafters(self, request: GenerationRequest, slot: Slot, sampler: Sampler) -> Cascade:
+        return self.drafters.make(request.speculation, slot, sampler)
+
+    def _resolved(self, speculation: Speculation) -> Speculation:
+        """With the drafters that are meant by its `drafter`."""
+        name = self._automatic if speculation.drafter == AUTO else speculation.drafter
+        return replace(speculation, drafter=JOIN.join(self.drafters.resolve(name)) or OFF)
+
+    def _calibration_slot(self) -> Slot:
+        """On the worker's thread: a small slot of its own with some tokens in it."""
+        (slot,) = self._target.make_slots(1, 2 * CALIBRATION_TOKENS)
+        tokens = (0,) * CALIBRATION_TOKENS
+        self._target.run([Row(slot, tokens, logits=0)])
+        slot.commit(tokens)
+        return slot
 
     def _check(self, request: GenerationRequest, n: int) -> None:
         if self._draining:
@@ -215,6 +261,7 @@ class Engine:
             vocab_size=self.package.manifest.target.vocab_size,
             context=self.context_length,
             has_trees=self._target.has_trees,
+            kinds=self.drafters.kinds,
         )
         self._queue.require_room(n)
 

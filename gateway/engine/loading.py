@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gateway.engine.costs import CALIBRATION_WIDTHS, RunCosts
+from gateway.engine.learned import Learned, learned_drafters
 from gateway.engine.options import EngineOptions
 from models.chat_template import ChatTemplate
 from models.errors import UserError
@@ -35,6 +36,7 @@ class Loaded:
     probed: ProbeResult
     costs: RunCosts
     memory: MemoryNeed
+    learned: Learned | None
 
 
 def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
@@ -65,7 +67,8 @@ def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
     report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
     costs = RunCosts(measure_costs(target, slots[0]))
     pool = SlotPool(slots, can_copy=provider.memory == "cpu")
-    return Loaded(target, pool, probed, costs, need)
+    learned = learned_drafters(package, provider, options.threads)
+    return Loaded(target, pool, probed, costs, need, learned)
 
 
 def yielding_thread() -> ThreadPoolExecutor:

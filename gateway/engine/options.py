@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.engine.names import AUTO
 from models.errors import UserError
 
 IDLE_CHUNK = 256
@@ -17,7 +18,8 @@ class EngineOptions:
     `slots` requests run at once, `queue` more may wait. `context` tokens per slot (None: the
     package's). A prompt is prefilled in chunks of `prefill_chunk` tokens, or of `busy_chunk`
     while other answers are streaming, so that their gaps stay short. With `trees` the graphs for
-    drafts that branch are loaded at start, not when the first request needs them.
+    drafts that branch are loaded at start, not when the first request needs them; those of
+    `drafter` always are.
     """
 
     device: str = "auto"
@@ -28,6 +30,7 @@ class EngineOptions:
     prefill_chunk: int = IDLE_CHUNK
     busy_chunk: int = BUSY_CHUNK
     trees: bool = False
+    drafter: str = AUTO
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.engine.requests import LOSSLESS_RULES, Timings, Usage
+from gateway.engine.requests import LOSSLESS_RULES, DrafterTimings, Timings, Usage
+from models.draft import Draft
 
 
 def _now() -> float:
     return time.perf_counter() * 1e3
+
+
+@dataclass(slots=True)
+class Tally:
+    """One drafter's tokens: in how many rounds, how many of them verified, how many accepted."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(slots=True)
@@ -21,9 +33,8 @@ class Record:
     completion_tokens: int = 0
     rounds: int = 0
     decoded: int = 0
-    drafted: int = 0
-    accepted: int = 0
     trees: int = 0
+    by_drafter: dict[str, Tally] = field(default_factory=dict)
     verified_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     queue_ms: float = 0.0
@@ -48,42 +59,52 @@ class Record:
         self.completion_tokens = total
 
     def mark_round(
-        self,
-        *,
-        drafted: int,
-        depth: int,
-        accepted: int,
-        advanced: int,
-        verify_ms: float,
-        tree: bool,
+        self, draft: Draft, path: Sequence[int], taken: int, *, verify_ms: float, tree: bool
     ) -> None:
-        """`drafted` tokens down to `depth` were verified, and the answer advanced by `advanced`, of
-        which `accepted` were drafted. What was drafted behind the answer's end is in none of them.
-        """
+        """`draft` was verified, `path` of it accepted, and `taken` tokens of that and of the bonus
+        token were looked at. What was drafted behind the answer's end counts nowhere."""
+        ended = taken <= len(path)
         self.rounds += 1
-        self.decoded += advanced
-        self.drafted += drafted
-        self.accepted += accepted
+        self.decoded += taken
         self.trees += tree
         self.verify_ms += verify_ms
-        missing = [0] * (depth - len(self.verified_at))
+        self._count_depths(taken if ended else draft.depth, len(path[:taken]))
+        accepted = Counter(draft.source_of(index) for index in path[:taken])
+        verified = path[:taken] if ended else range(len(draft.tokens))
+        for source, count in Counter(draft.source_of(index) for index in verified).items():
+            tally = self.by_drafter.setdefault(source, Tally())
+            tally.rounds += 1
+            tally.drafted += count
+            tally.accepted += accepted[source]
+
+    def _count_depths(self, verified: int, accepted: int) -> None:
+        missing = [0] * (verified - len(self.verified_at))
         self.verified_at += missing
         self.accepted_at += missing
-        for index in range(depth):
-            self.verified_at[index] += 1
-            self.accepted_at[index] += index < accepted
+        for depth in range(verified):
+            self.verified_at[depth] += 1
+            self.accepted_at[depth] += depth < accepted
+
+    @property
+    def drafted(self) -> int:
+        return sum(tally.drafted for tally in self.by_drafter.values())
+
+    @property
+    def accepted(self) -> int:
+        return sum(tally.accepted for tally in self.by_drafter.values())
 
     def usage(self) -> Usage:
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
     def timings(self, drafter: str, policy: str, rule: str, exact: bool) -> Timings:
         """`exact` says whether the kernels are; an answer with a tree in it is not."""
+        drafted, accepted = self.drafted, self.accepted
         return Timings(
-            draft_n=self.drafted,
-            draft_n_accepted=self.accepted,
+            draft_n=drafted,
+            draft_n_accepted=accepted,
             rounds=self.rounds,
             tau=self.decoded / self.rounds if self.rounds else None,
-            alpha=self.accepted / self.drafted if self.drafted else None,
+            alpha=accepted / drafted if drafted else None,
             queue_ms=self.queue_ms,
             prefill_ms=self.prefill_ms,
             ttft_ms=self._ttft_ms(),
@@ -96,6 +117,10 @@ class Record:
             rule=rule,
             lossless=rule in LOSSLESS_RULES,
             exact=exact and self.trees == 0,
+            by_drafter={
+                name: DrafterTimings(tally.drafted, tally.accepted, tally.rounds)
+                for name, tally in self.by_drafter.items()
+            },
             depths=tuple(zip(self.verified_at, self.accepted_at, strict=True)),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +21,8 @@ MOST_TOP_LOGPROBS = 20
 class Speculation:
     """How a request speculates.
 
+    `drafter` is a name of `gateway.engine.names`; an engine that opens a request says which ones
+    it means, joined by `+`.
     `policy` `auto` adapts the draft length every round (up to `length` where it is given),
     `fixed` proposes `length` tokens whenever the drafter knows any, `off` decodes plainly.
     With `branches` > 1 a draft is a tree of up to so many continuations; `length` then counts its
@@ -27,7 +30,7 @@ class Speculation:
     probability that rule `synthetic` imposes; `epsilon` and `delta` are those of rule `typical`.
     """
 
-    drafter: str = "ngram"
+    drafter: str = "auto"
     policy: Policy = "auto"
     length: int | None = None
     branches: int = 1
@@ -113,6 +116,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class DrafterTimings:
+    """One drafter's part: its verified and accepted tokens, and the rounds it had any in."""
+
+    draft_n: int
+    draft_n_accepted: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """What speculation did for one response. Times in milliseconds.
 
@@ -123,7 +135,7 @@ class Timings:
     as it is; `exact`: that the kernels are bitwise row-independent was measured at load, and no
     tree was verified (their sums are ordered otherwise). `depths` counts, for each depth of the
     drafts, the rounds that verified a token there and those that accepted one: survival at depth i
-    is the second over the first.
+    is the second over the first. `by_drafter` divides `draft_n` by who proposed the tokens.
     """
 
     draft_n: int
@@ -143,6 +155,7 @@ class Timings:
     rule: str
     lossless: bool
     exact: bool
+    by_drafter: Mapping[str, DrafterTimings] = field(default_factory=dict)
     depths: tuple[tuple[int, int], ...] = ()
 
 

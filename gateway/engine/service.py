@@ -1,16 +1,18 @@
-"""The target as a service: callers await rows, a worker thread runs what waits."""
+"""The models as a service: callers await rows and drafts, a worker thread runs what waits."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from models.draft import Draft
 from models.errors import UserError
+from models.slots import Slot
 from models.target import Row, RowResult
 
 Result = TypeVar("Result")
@@ -32,59 +34,125 @@ class Verified:
     tree: bool
 
 
-@dataclass(slots=True)
-class _Waiting:
+class Drafted(NamedTuple):
+    """A draft and how long its own run took."""
+
+    draft: Draft
+    run_ms: float
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingRow:
     row: Row
     order: int
     future: asyncio.Future[Verified] = field(repr=False)
 
 
-class TargetService:
-    """Packs waiting rows into runs.
+@dataclass(slots=True, eq=False)
+class _WaitingDraft:
+    slot: Slot
+    propose: Callable[[], Draft]
+    future: asyncio.Future[Drafted] = field(repr=False)
+
+
+_Waiting = _WaitingRow | _WaitingDraft
+
+
+class _Lane:
+    """A worker thread and whether something has been put on it that has not ended."""
+
+    def __init__(self, name: str) -> None:
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.busy = False
+
+
+class ModelService:
+    """Packs waiting rows into runs of the target, and waiting drafts into jobs of the drafters.
 
     Decode rows go first; one waiting prefill chunk rides along in every run, so that a prompt is
     never starved and streams wait for one chunk at most. A run starts when the event loop has
-    resumed everybody whom the last run answered: requests that decode together stay together.
+    resumed everybody whom the last run or job answered: requests that decode together stay
+    together. Drafts that wait together are one job, answered when all are done, and go before
+    target runs, but not twice in a row past a decode row that waits: so neither a first draft nor
+    a chunk starts a run that the others' rows miss. With `overlap` (a device of its own) drafts
+    have a thread of their own; a chunk alone then still waits for the rows that drafts precede.
     """
 
-    def __init__(self, run: Run, most_rows: int) -> None:
+    def __init__(self, run: Run, most_rows: int, *, overlap: bool = False) -> None:
         self._run = run
         self._most_rows = most_rows
-        self._decodes: deque[_Waiting] = deque()
-        self._prefills: deque[_Waiting] = deque()
+        self._decodes: deque[_WaitingRow] = deque()
+        self._prefills: deque[_WaitingRow] = deque()
+        self._drafts: deque[_WaitingDraft] = deque()
+        self._drafting: dict[Slot, asyncio.Future[Any]] = {}
         self._prefill_turn = False
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="target")
-        self._busy = False
+        self._drafted_last = False
+        self._target = _Lane("target")
+        self._drafter = _Lane("drafter") if overlap else self._target
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether drafts run beside the target, and not in the order in which they were queued."""
+        return self._drafter is not self._target
 
     async def decode(self, row: Row) -> Verified:
         """Verify a draft: `row` is the last committed token and the draft."""
-        return await self._submit(self._decodes, row, order=0)
+        return await self._submit_row(self._decodes, row, order=0)
 
     async def prefill(self, row: Row, order: int) -> Verified:
         """Run a chunk of a prompt. The prompt of lowest `order` is prefilled first."""
-        return await self._submit(self._prefills, row, order)
+        return await self._submit_row(self._prefills, row, order)
+
+    async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
+        """Have `propose`, which runs a graph on the state of `slot`, called on a worker thread.
+
+        Raises what it raises, and nobody else's draft is touched by that. Where the caller is
+        cancelled a draft that runs goes on: see `drafting`.
+        """
+        self._require_open()
+        waiting = _WaitingDraft(slot, propose, asyncio.get_running_loop().create_future())
+        self._drafts.append(waiting)
+        self._wake(self._drafter)
+        try:
+            return await waiting.future
+        except asyncio.CancelledError:
+            if waiting in self._drafts:
+                self._drafts.remove(waiting)
+            raise
+
+    def drafting(self, slot: Slot) -> asyncio.Future[Any] | None:
+        """What ends when nobody drafts on the state of `slot` any more; None: nobody does."""
+        return self._drafting.get(slot)
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Queue `function` for the worker thread now, between target runs."""
+        """Queue `function` for the target's thread now, between runs."""
         loop = asyncio.get_running_loop()
         if self._closed:
             refused: asyncio.Future[Result] = loop.create_future()
             refused.set_exception(_closing())
             return refused
-        return loop.run_in_executor(self._worker, function)
+        return loop.run_in_executor(self._target.worker, function)
 
     async def close(self) -> None:
-        """Wait for the run in progress and end the worker. Rows that wait are refused."""
+        """Wait for what runs and end the workers. What waits is refused."""
         self._closed = True
-        await asyncio.to_thread(self._worker.shutdown)
+        for lane in {self._target, self._drafter}:
+            await asyncio.to_thread(lane.worker.shutdown)
 
-    async def _submit(self, queue: deque[_Waiting], row: Row, order: int) -> Verified:
+    def _require_open(self) -> None:
         if self._closed:
             raise _closing()
-        waiting = _Waiting(row, order, asyncio.get_running_loop().create_future())
+
+    async def _submit_row(self, queue: deque[_WaitingRow], row: Row, order: int) -> Verified:
+        self._require_open()
+        waiting = _WaitingRow(row, order, asyncio.get_running_loop().create_future())
         queue.append(waiting)
-        self._wake()
+        self._wake(self._target)
         try:
             return await waiting.future
         except asyncio.CancelledError:
@@ -92,35 +160,72 @@ class TargetService:
                 queue.remove(waiting)
             raise
 
-    def _wake(self) -> None:
-        if not self._busy:
-            self._busy = True
-            asyncio.get_running_loop().call_soon(self._start_run)
+    def _wake(self, lane: _Lane) -> None:
+        if not lane.busy:
+            lane.busy = True
+            asyncio.get_running_loop().call_soon(self._start, lane)
 
-    def _start_run(self) -> None:
+    def _start(self, lane: _Lane) -> None:
+        """Put the lane's next job on its thread, or leave it idle."""
         if self._closed:
-            self._refuse([*self._decodes, *self._prefills], _closing())
-            return
-        batch = self._take()
-        if not batch:
-            self._busy = False
-            return
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._worker, self._timed_run, [item.row for item in batch])
-        done.add_done_callback(lambda finished: self._finish(batch, finished))
+            self._refuse([*self._decodes, *self._prefills, *self._drafts], _closing())
+        elif lane is self._drafter and self._drafts_are_next():
+            self._start_drafts()
+        elif lane is self._target and (batch := self._take()):
+            self._start_run(batch)
+        else:
+            lane.busy = False
+            if lane is not self._target:
+                self._wake(self._target)  # a chunk may have waited for drafts that have left
 
-    def _take(self) -> list[_Waiting]:
+    def _drafts_are_next(self) -> bool:
+        rows_wait = bool(self._decodes) and self._drafted_last and not self.overlaps
+        return bool(self._drafts) and not rows_wait
+
+    def _start_drafts(self) -> None:
+        batch = list(self._drafts)
+        self._drafts.clear()
+        self._drafted_last = True
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._drafter.worker, _timed_drafts, batch)
+        for item in batch:
+            self._drafting[item.slot] = done
+        done.add_done_callback(lambda finished: self._finish_drafts(batch, finished))
+
+    def _finish_drafts(
+        self, batch: list[_WaitingDraft], finished: asyncio.Future[list[Drafted | Exception]]
+    ) -> None:
+        for item, result in zip(batch, finished.result(), strict=True):
+            self._drafting.pop(item.slot, None)
+            if item.future.done():
+                continue
+            if isinstance(result, Exception):
+                item.future.set_exception(result)
+            else:
+                item.future.set_result(result)
+        self._go_on(self._drafter)
+
+    def _start_run(self, batch: list[_WaitingRow]) -> None:
+        self._drafted_last = False
+        loop = asyncio.get_running_loop()
+        rows = [item.row for item in batch]
+        done = loop.run_in_executor(self._target.worker, self._timed_run, rows)
+        done.add_done_callback(lambda finished: self._finish_run(batch, finished))
+
+    def _take(self) -> list[_WaitingRow]:
         """Decode rows in order of arrival, and the earliest prompt's next chunk.
 
         A graph of one row has no place for both: decodes and chunks take turns.
         """
+        if self.overlaps and not self._decodes and (self._drafts or self._drafter.busy):
+            return []
         alone = self._most_rows == 1 and bool(self._decodes) and not self._prefill_turn
         prefills = [] if alone or not self._prefills else [self._pop_prefill()]
         self._prefill_turn = not prefills
         decodes = min(len(self._decodes), self._most_rows - len(prefills))
         return [*(self._decodes.popleft() for _ in range(decodes)), *prefills]
 
-    def _pop_prefill(self) -> _Waiting:
+    def _pop_prefill(self) -> _WaitingRow:
         earliest = min(self._prefills, key=lambda item: item.order)
         self._prefills.remove(earliest)
         return earliest
@@ -130,28 +235,46 @@ class TargetService:
         results = self._run(rows)
         return results, (time.perf_counter() - started) * 1e3
 
-    def _finish(
-        self, batch: list[_Waiting], finished: asyncio.Future[tuple[list[RowResult], float]]
+    def _finish_run(
+        self, batch: list[_WaitingRow], finished: asyncio.Future[tuple[list[RowResult], float]]
     ) -> None:
         error = finished.exception()
         if error is not None:
             self._refuse(batch, error)
         else:
-            self._answer(batch, *finished.result())
-        # After the callers that this run answered have been resumed and have queued again.
-        asyncio.get_running_loop().call_soon(self._start_run)
+            _answer(batch, *finished.result())
+        self._go_on(self._target)
 
-    def _refuse(self, batch: list[_Waiting], error: BaseException) -> None:
+    def _go_on(self, lane: _Lane) -> None:
+        # After the callers that were answered just now have been resumed and have queued again.
+        asyncio.get_running_loop().call_soon(self._start, lane)
+
+    def _refuse(self, batch: Iterable[_Waiting], error: BaseException) -> None:
         for item in batch:
             if not item.future.done():
                 item.future.set_exception(error)
 
-    def _answer(self, batch: list[_Waiting], results: list[RowResult], run_ms: float) -> None:
-        tokens = sum(len(item.row.tokens) for item in batch)
-        tree = any(item.row.parents is not None for item in batch)
-        for item, result in zip(batch, results, strict=True):
-            if not item.future.done():
-                item.future.set_result(Verified(result, run_ms, tokens, len(batch), tree))
+
+def _timed_drafts(batch: Sequence[_WaitingDraft]) -> list[Drafted | Exception]:
+    """Every draft of a job, or what it failed with; drafts that nobody waits for are left out."""
+    results: list[Drafted | Exception] = []
+    for item in batch:
+        started = time.perf_counter()
+        try:
+            draft = Draft() if item.future.cancelled() else item.propose()
+        except Exception as error:  # handed to the one caller whose draft it was
+            results.append(error)
+        else:
+            results.append(Drafted(draft, (time.perf_counter() - started) * 1e3))
+    return results
+
+
+def _answer(batch: list[_WaitingRow], results: list[RowResult], run_ms: float) -> None:
+    tokens = sum(len(item.row.tokens) for item in batch)
+    tree = any(item.row.parents is not None for item in batch)
+    for item, result in zip(batch, results, strict=True):
+        if not item.future.done():
+            item.future.set_result(Verified(result, run_ms, tokens, len(batch), tree))
 
 
 def _closing() -> UserError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.engine.service import TargetService
+from gateway.engine.service import ModelService
 from models.errors import UserError
 from models.slots import Lease, Slot, SlotPool
 
@@ -28,9 +28,7 @@ class _Waiter:
 class SlotQueue:
     """Hands out the slots of a pool in order of arrival; at most `limit` requests wait."""
 
-    def __init__(
-        self, pool: SlotPool, service: TargetService, compact: Compact, limit: int
-    ) -> None:
+    def __init__(self, pool: SlotPool, service: ModelService, compact: Compact, limit: int) -> None:
         self._pool = pool
         self._service = service
         self._compact = compact
@@ -71,7 +69,17 @@ class SlotQueue:
         return await self._until_filled(lease, self._fill(lease))
 
     def release(self, slot: Slot) -> None:
-        """Take `slot` back and hand it to whoever waits longest."""
+        """Take `slot` back and hand it to whoever waits longest.
+
+        A draft of a cancelled request that still runs reads the slot's state: it ends first.
+        """
+        drafting = self._service.drafting(slot)
+        if drafting is not None:
+            drafting.add_done_callback(lambda _: self._release(slot))
+        else:
+            self._release(slot)
+
+    def _release(self, slot: Slot) -> None:
         self._pool.release(slot)
         while self._waiters:
             waiter = self._waiters.popleft()

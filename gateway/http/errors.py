@@ -31,6 +31,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "response_not_found": 404,
         "server_error": 500,
         "template_error": 400,
+        "unknown_drafter": 400,
         "unsupported_value": 400,
         "websocket_connection_limit_reached": 429,
         "websocket_stream_limit_reached": 429,

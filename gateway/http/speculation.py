@@ -17,7 +17,7 @@ from gateway.http.fields import (
     typed,
     unsupported,
 )
-from gateway.settings import DRAFTERS, MAX_DRAFT_LENGTH
+from gateway.settings import MAX_DRAFT_LENGTH
 from models.errors import UserError
 
 Name = TypeVar("Name", bound=str)
@@ -32,7 +32,10 @@ RULE_OF: Mapping[str, Rule] = MappingProxyType(
 
 
 def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
-    """What it names replaces the gateway's defaults. Raises `UserError` that names the field."""
+    """What it names replaces the gateway's defaults. Raises `UserError` that names the field.
+
+    Which drafters there are the engine knows, and says when the request is opened.
+    """
     if value is None:
         return defaults
     typed(value, dict, "speculation")
@@ -41,7 +44,7 @@ def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
         defaults,
         policy=_policy(value, defaults.policy),
         rule=_one_of(value, "rule", RULES, defaults.rule),
-        drafter=_one_of(value, "drafter", DRAFTERS, defaults.drafter),
+        drafter=optional(value, "drafter", str, PREFIX) or defaults.drafter,
         length=_length(value, defaults.length),
         branches=_branches(value, defaults.branches),
     )

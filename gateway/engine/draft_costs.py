@@ -1,0 +1,51 @@
+"""What a drafter's run costs by its length: measured at load, corrected by every run."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+
+_CORRECTION = 0.05
+"""Weight of one run in the running correction."""
+
+_WORST = 4.0
+"""How many times what was expected a run counts for at most: noise is no measurement."""
+
+
+class DraftCosts:
+    """Milliseconds of a proposal by its budget, linear between those that were measured.
+
+    Every run scales the whole curve. Without a calibration a first run is the curve.
+    """
+
+    def __init__(self, measured: Mapping[int, float] | None = None) -> None:
+        self._costs = dict(measured or {})
+        self._scale = 1.0
+
+    def predict(self, budget: int) -> float:
+        """Expected milliseconds of a proposal of `budget` tokens; 0 where none was ever made."""
+        return self._scale * self._shape(budget)
+
+    def observe(self, budget: int, milliseconds: float) -> None:
+        expected = self.predict(budget)
+        if expected <= 0:
+            self._costs[budget] = milliseconds
+            return
+        ratio = min(milliseconds / expected, _WORST)
+        self._scale *= 1 + _CORRECTION * (ratio - 1)
+
+    def table(self) -> dict[int, float]:
+        """The curve in force."""
+        return {budget: self.predict(budget) for budget in sorted(self._costs)}
+
+    def _shape(self, budget: int) -> float:
+        known = sorted(self._costs)
+        if not known:
+            return 0.0
+        if len(known) == 1 or budget <= known[0]:
+            # A token less may spare a share of the run, but never the call.
+            return self._costs[known[0]]
+        at = min(bisect.bisect_left(known, budget), len(known) - 1)
+        low, high = known[at - 1], known[at]
+        slope = (self._costs[high] - self._costs[low]) / (high - low)
+        return max(self._costs[low] + slope * (budget - low), 0.0)

@@ -1,0 +1,234 @@
+"""The drafters of an engine: which there are, loading them, and what is known of each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.engine.draft_costs import DraftCosts
+from gateway.engine.learned import Learned
+from gateway.engine.loading import yielding_thread
+from gateway.engine.names import JOIN, NGRAM, resolve
+from gateway.engine.requests import Speculation
+from gateway.engine.service import ModelService
+from models.draft import Drafter
+from models.drafters.cascade import Cascade
+from models.drafters.ngram import NgramDrafter
+from models.drafters.survival import Published, Survival
+from models.package import DrafterSpec
+from models.sampling.sampler import Sampler
+from models.slots import Slot
+
+log = logging.getLogger(__name__)
+
+CALIBRATION_TOKENS = 32
+_REPEATS = 3
+
+# A prior of this many outcomes against a request's own, and how fast old outcomes fade: a text
+# changes within tens of rounds, a workload within hundreds.
+_REQUEST_WEIGHT, _REQUEST_MEMORY = 4.0, 0.9
+_ENGINE_WEIGHT, _ENGINE_MEMORY = 20.0, 0.995
+
+# Rules under which a drafter draws its tokens: the others judge them by the target alone.
+_DRAWING = ("coupled", "classic", "adasd")
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStatus:
+    """What is known of one drafter.
+
+    `survival` (by depth, greedy chains) and `run_ms` (by tokens asked for) are as measured here so
+    far. `failures` counts drafts that ended in an error; `problem` is the last one's.
+    """
+
+    name: str
+    loaded: bool
+    checkpoint: str | None = None
+    reads: str | None = None
+    longest: int | None = None
+    survival: tuple[float, ...] = ()
+    run_ms: dict[int, float] = field(default_factory=dict)
+    failures: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Known:
+    """What an engine has learnt of one drafter that drafts in one way."""
+
+    costs: DraftCosts
+    survival: Survival
+
+
+class Drafters:
+    """Made by an engine; lives on its event loop.
+
+    `calibration_slot` makes a slot whose first `CALIBRATION_TOKENS` tokens the target has run; it
+    is called on the service's worker.
+    """
+
+    def __init__(
+        self,
+        learned: Learned | None,
+        service: ModelService,
+        calibration_slot: Callable[[], Slot],
+    ) -> None:
+        self._learned = learned
+        self._service = service
+        self._calibration_slot = calibration_slot
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._loaded: set[str] = set()
+        self._known: dict[tuple[str, bool, bool], Known] = {}
+        self._failures: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The package's learned drafters."""
+        return self._learned.kinds if self._learned is not None else ()
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        """The drafters that a request means. Raises `UserError` `unknown_drafter`."""
+        return resolve(name, self.kinds)
+
+    def spec(self, name: str) -> DrafterSpec | None:
+        """What the package says of the drafter; None where it is none of the package's."""
+        learned = self._learned
+        return learned.spec(name) if learned is not None and name in learned.kinds else None
+
+    async def load(self, name: str) -> None:
+        """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
+
+        Raises `UserError` (`out_of_memory`); the next request tries again.
+        """
+        for kind in self.resolve(name):
+            if kind in self.kinds and kind not in self._loaded:
+                await self._load_once(kind)
+
+    def cancel(self) -> None:
+        """Give up what is being loaded."""
+        for task in self._loading.values():
+            task.cancel()
+
+    def make(self, speculation: Speculation, slot: Slot, sampler: Sampler) -> Cascade:
+        """The drafters of a request, whose name was resolved and whose graphs are loaded."""
+        branches = speculation.branches
+        draws = speculation.rule in _DRAWING and branches == 1
+        drafters: list[Drafter] = []
+        for name in speculation.drafter.split(JOIN):
+            if name == NGRAM:
+                drafters.append(NgramDrafter(branches=branches))
+            else:
+                assert self._learned is not None, "one of the package's drafters"
+                drafters.append(
+                    self._learned.drafter(
+                        name,
+                        slot,
+                        sampler if draws else None,
+                        shared=speculation.rule == "coupled",
+                        branches=branches,
+                    )
+                )
+        return self.combine(drafters, speculation, greedy=sampler.sampling.greedy)
+
+    def combine(
+        self, drafters: Sequence[Drafter], speculation: Speculation, *, greedy: bool
+    ) -> Cascade:
+        """`drafters` as one, with what is known of each when it drafts in this way."""
+        branching = speculation.branches > 1
+
+        def survival(name: str) -> Survival:
+            prior = self.known(name, branching=branching, greedy=greedy).survival
+            return Survival(prior, _REQUEST_WEIGHT, _REQUEST_MEMORY)
+
+        return Cascade(drafters, survival, branches=speculation.branches)
+
+    def known(self, name: str, *, branching: bool, greedy: bool) -> Known:
+        """Drawn drafts cost what others do, but are accepted otherwise; trees are other graphs."""
+        key = (name, branching, greedy)
+        if key not in self._known:
+            spec = self.spec(name)
+            prior = Published(spec.survival if spec is not None else ())
+            twin = self._known.get((name, branching, not greedy))
+            self._known[key] = Known(
+                costs=twin.costs if twin is not None else DraftCosts(),
+                survival=Survival(prior, _ENGINE_WEIGHT, _ENGINE_MEMORY),
+            )
+        return self._known[key]
+
+    def note_failure(self, name: str, error: Exception) -> None:
+        if name not in self._failures:
+            log.error("drafter %s failed; answers go on without it", name, exc_info=error)
+        self._failures[name] = self._failures.get(name, 0) + 1
+        self._problems[name] = str(error) or type(error).__name__
+
+    def status(self) -> tuple[DrafterStatus, ...]:
+        return (DrafterStatus(NGRAM, loaded=True), *(self._status(kind) for kind in self.kinds))
+
+    def _status(self, kind: str) -> DrafterStatus:
+        spec = self.spec(kind)
+        assert spec is not None, "one of the package's drafters"
+        known = self.known(kind, branching=False, greedy=True)
+        return DrafterStatus(
+            name=kind,
+            loaded=kind in self._loaded,
+            checkpoint=spec.checkpoint,
+            reads=spec.reads,
+            longest=spec.longest,
+            survival=known.survival.shares(spec.longest),
+            run_ms=known.costs.table(),
+            failures=self._failures.get(kind, 0),
+            problem=self._problems.get(kind),
+        )
+
+    async def _load_once(self, kind: str) -> None:
+        task = self._loading.get(kind)
+        if task is None:
+            task = asyncio.create_task(self._load(kind), name=f"drafter {kind}")
+            self._loading[kind] = task
+            task.add_done_callback(lambda _: self._loading.pop(kind))
+        # A request that is cancelled must not end what others wait for.
+        await asyncio.shield(task)
+
+    async def _load(self, kind: str) -> None:
+        assert self._learned is not None, "one of the package's drafters"
+        log.info("loading the graphs of drafter %s", kind)
+        thread = yielding_thread()
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, self._learned.load, kind)
+        finally:
+            thread.shutdown(wait=False)
+        await self._calibrate(kind)
+        self._loaded.add(kind)
+        log.info("loaded the graphs of drafter %s", kind)
+
+    async def _calibrate(self, kind: str) -> None:
+        """Measure what its chains cost; where they fail, requests will see to it."""
+        try:
+            measured = await self._service.call(lambda: self._measure(kind))
+        except Exception as error:
+            if self._service.closed:
+                raise
+            self.note_failure(kind, error)
+            return
+        for greedy in (True, False):
+            self.known(kind, branching=False, greedy=greedy).costs = DraftCosts(measured)
+
+    def _measure(self, kind: str) -> dict[int, float]:
+        """Milliseconds of a proposal by its length, the least of some."""
+        assert self._learned is not None, "one of the package's drafters"
+        slot = self._calibration_slot()
+        drafter = self._learned.drafter(kind, slot, None, shared=False)
+        drafter.reset(slot.tokens.tolist())
+        drafter.commit((0,))
+        costs: dict[int, float] = {}
+        for _ in range(_REPEATS):
+            for length in range(1, self._learned.spec(kind).longest + 1):
+                started = time.perf_counter()
+                drafter.propose(length)
+                taken = (time.perf_counter() - started) * 1e3
+                costs[length] = min(costs.get(length, taken), taken)
+        return costs

@@ -1,0 +1,115 @@
+"""One answer's drafts: proposed by what is free, by what is worth its run, and cut to what pays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from gateway.engine.controller import LONGEST_DRAFT, Candidate, Controller
+from gateway.engine.drafters import Drafters
+from gateway.engine.service import ModelService
+from models.draft import Draft
+from models.drafters.cascade import Cascade
+from models.slots import Slot
+
+
+class Resources(Protocol):
+    """What drafting needs of its engine."""
+
+    @property
+    def service(self) -> ModelService: ...
+
+    @property
+    def drafters(self) -> Drafters: ...
+
+    def other_streams(self) -> int: ...
+
+
+class Drafting:
+    """Follows the committed tokens of one answer, whose K/V is in `slot`.
+
+    A learned drafter that fails is dropped: the answer goes on without it. `spent_ms` is the time
+    that drafting took, without waiting for others' runs.
+    """
+
+    def __init__(
+        self,
+        cascade: Cascade,
+        controller: Controller,
+        resources: Resources,
+        slot: Slot,
+        *,
+        greedy: bool,
+    ) -> None:
+        self._cascade = cascade
+        self._controller = controller
+        self._resources = resources
+        self._slot = slot
+        self._candidates = candidates(cascade, resources.drafters, greedy=greedy)
+        self.spent_ms = 0.0
+
+    def reset(self, prompt: Sequence[int]) -> None:
+        self._cascade.reset(prompt)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self._cascade.commit(tokens)
+
+    async def propose(self, room: int, trim: Callable[[Draft], Draft]) -> Draft:
+        """A draft of at most `room` tokens, cut to what pays and by the rule's own `trim`."""
+        budget = self._controller.budget(room)
+        if budget == 0:
+            return Draft()
+        started = time.perf_counter()
+        others = self._resources.other_streams()
+        draft = self._cascade.propose_free(budget)
+        plan = self._controller.plan(draft, self._candidates, others, budget)
+        if plan is not None:
+            self._spend_since(started)
+            await self._run(plan.name, plan.budget)
+            started = time.perf_counter()
+            draft = self._cascade.join(budget)
+        assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
+        draft = trim(self._controller.select(draft, self._resources.other_streams()))
+        self._spend_since(started)
+        return draft
+
+    async def _run(self, name: str, budget: int) -> None:
+        """Have a learned drafter propose; nothing comes of one that fails."""
+        service = self._resources.service
+        propose = partial(self._cascade.propose_learned, name, budget)
+        try:
+            drafted = await service.draft(self._slot, propose)
+        except Exception as error:
+            if service.closed:
+                raise
+            self._resources.drafters.note_failure(name, error)
+            self._cascade.drop(name)
+            self._candidates = [each for each in self._candidates if each.name != name]
+            return
+        self.spent_ms += drafted.run_ms
+        if drafted.draft.tokens:
+            (candidate,) = (each for each in self._candidates if each.name == name)
+            candidate.costs.observe(budget, drafted.run_ms)
+
+    def _spend_since(self, started: float) -> None:
+        self.spent_ms += (time.perf_counter() - started) * 1e3
+
+
+def candidates(cascade: Cascade, drafters: Drafters, *, greedy: bool) -> list[Candidate]:
+    """The learned drafters of `cascade`, with what is known of each."""
+    found = []
+    for name in cascade.learned:
+        spec = drafters.spec(name)
+        known = drafters.known(name, branching=cascade.branching, greedy=greedy)
+        found.append(
+            Candidate(
+                name=name,
+                longest=LONGEST_DRAFT if spec is None else spec.longest,
+                costs=known.costs,
+                survival=cascade.survivals[name],
+                tree=cascade.branching,
+            )
+        )
+    return found

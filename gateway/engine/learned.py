@@ -1,0 +1,35 @@
+"""The drafters that a package has learned, as the engine sees them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from models.draft import Drafter
+from models.package import DrafterSpec, Package
+from models.providers import Provider
+from models.sampling.sampler import Sampler
+from models.slots import Slot
+
+
+class Learned(Protocol):
+    """What is needed of `models.drafters.learned.LearnedModels`."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    def spec(self, kind: str) -> DrafterSpec: ...
+
+    def load(self, kind: str) -> None: ...
+
+    def drafter(
+        self, kind: str, slot: Slot, sampler: Sampler | None, *, shared: bool, branches: int = 1
+    ) -> Drafter: ...
+
+
+def learned_drafters(package: Package, provider: Provider, threads: int | None) -> Learned | None:
+    """Those of `package`, without their graphs; None where it has none."""
+    if not package.manifest.drafters:
+        return None
+    from models.drafters.learned import LearnedModels
+
+    return LearnedModels(package, provider, threads)

@@ -1,0 +1,110 @@
+"""Several drafters as one: proposals that are free first, a learned drafter's where they fall
+short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from models.draft import Draft, Drafter
+from models.drafters.survival import Survival, expected_tokens
+from models.drafters.union import union
+
+Survivals = Callable[[str], Survival]
+"""The estimates of a drafter by its name, for one request."""
+
+
+def runs_graph(drafter: Drafter) -> bool:
+    """Whether its proposals take the run of a graph; others are as good as free."""
+    return bool(getattr(drafter, "runs_graph", False))
+
+
+class Cascade:
+    """One request's drafters, as a `models.draft.Drafter` and in its two steps.
+
+    `propose_free` asks the drafters that cost nothing. Whether a learned one is then worth its run
+    is its caller's to decide (`propose` decides by expected tokens alone): `propose_learned` runs
+    one, in whatever thread graphs run in, and `join` makes one draft of both. Learned drafters
+    catch up by themselves with what was committed while they were not asked.
+    """
+
+    runs_graph = True
+
+    def __init__(
+        self, drafters: Sequence[Drafter], survivals: Survivals, *, branches: int = 1
+    ) -> None:
+        assert drafters, "a cascade has at least one drafter"
+        self.name = "+".join(drafter.name for drafter in drafters)
+        self._drafters = list(drafters)
+        self._branches = branches
+        self.survivals = {
+            drafter.name: survivals(drafter.name) for drafter in drafters if runs_graph(drafter)
+        }
+        self._free = Draft()
+        self._learned: Draft | None = None
+        self._ran = ""
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Names of the drafters that run a graph, the preferred one first."""
+        return tuple(drafter.name for drafter in self._drafters if runs_graph(drafter))
+
+    @property
+    def branching(self) -> bool:
+        return self._branches > 1
+
+    def reset(self, tokens: Sequence[int]) -> None:
+        self._free, self._learned = Draft(), None
+        for drafter in self._drafters:
+            drafter.reset(tokens)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        if self._learned is not None and self._ran in self.survivals:
+            self.survivals[self._ran].observe(self._learned, tokens)
+        self._free, self._learned = Draft(), None
+        for drafter in self._drafters:
+            drafter.commit(tokens)
+
+    def drop(self, name: str) -> None:
+        """Go on without the drafter `name`."""
+        self._drafters = [drafter for drafter in self._drafters if drafter.name != name]
+
+    def propose(self, budget: int) -> Draft:
+        free = self.propose_free(budget)
+        if budget > 0 and self.learned:
+            best = max(self.learned, key=lambda name: self.survivals[name].expected(budget))
+            if self.survivals[best].expected(budget) > expected_tokens(free):
+                self.propose_learned(best, budget)
+        return self.join(budget)
+
+    def propose_free(self, budget: int) -> Draft:
+        """Of the free drafters the draft that is expected to yield most."""
+        drafts = [each.propose(budget) for each in self._drafters if not runs_graph(each)]
+        self._free = max(drafts, key=expected_tokens, default=Draft())
+        return self._free
+
+    def propose_learned(self, name: str, budget: int) -> Draft:
+        """Run the drafter `name`. Nothing of this object may be used meanwhile."""
+        (drafter,) = (each for each in self._drafters if each.name == name)
+        self._ran = name
+        self._learned = drafter.propose(budget)
+        return self._learned
+
+    def join(self, budget: int) -> Draft:
+        """Both steps' drafts as one: their union where drafts branch, else the one of the two that
+        is expected to yield more.
+
+        A learned draft that was drawn is taken as it is. It is verified by what it was drawn from,
+        and whether it is may not depend on what was drawn.
+        """
+        free, learned = self._free, self._learned
+        if learned is None or not learned.tokens:
+            return free
+        if not free.tokens or learned.proposals is not None:
+            return learned
+        if self.branching:
+            return union(free, learned, budget)
+        if learned.confidence is None:
+            yields = self.survivals[self._ran].expected(len(learned.tokens))
+        else:
+            yields = expected_tokens(learned)
+        return learned if yields > expected_tokens(free) else free
