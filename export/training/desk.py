@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ MOST_GREEDY, MOST_SAMPLED = 256, 320
 GREEDY = Sampling()
 INVENTING = Sampling(temperature=1.0, top_k=50, top_p=0.95)
 _MOST_TURN = 160
+_LEAST_ROOM = 16
 _GREEDY_SHARE = 0.6
 _TEMPERATURES = (0.7, 0.8, 0.9, 1.0)
 
@@ -38,15 +39,16 @@ Script = Generator[Ask, Ids, Result]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Something the target wrote, to be asked about."""
+    """Something the target wrote, to be asked about, and how often it may yet be lent."""
 
     text: str
     topic: str
+    loans: int = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Texts for other scripts, by kind and by whether they are held; each is lent once."""
+    """Texts for other scripts, by kind and by whether they are held."""
 
     texts: dict[tuple[str, bool], list[Text]] = field(default_factory=dict)
 
@@ -54,8 +56,14 @@ class Library:
         self.texts.setdefault((kind, held), []).append(text)
 
     def take(self, draw: np.random.Generator, kind: str, held: bool) -> Text | None:
+        """One of the texts at random; None where there is none."""
         shelf = self.texts.get((kind, held))
-        return shelf.pop(int(draw.integers(len(shelf)))) if shelf else None
+        if not shelf:
+            return None
+        text = shelf.pop(int(draw.integers(len(shelf))))
+        if text.loans > 1:
+            shelf.append(replace(text, loans=text.loans - 1))
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,11 @@ class Desk:
         ids = np.array(exchange.ids, dtype=np.int32)
         self.kept.append(Conversation(ids, mask, kind, self.held))
 
+    def take_kept(self) -> list[Conversation]:
+        """What was kept since the last time."""
+        kept, self.kept = self.kept, []
+        return kept
+
     def manner(self) -> Sampling:
         """How an answer is written: mostly greedily."""
         return GREEDY if chance(self.draw, _GREEDY_SHARE) else self.sampled()
@@ -92,13 +105,14 @@ class Desk:
     def sampled(self) -> Sampling:
         return Sampling(temperature=pick(self.draw, _TEMPERATURES))
 
-    def fits(self, ask: Ask) -> bool:
-        return len(ask.prompt) + ask.most <= self.context
+    def taken(self, kind: str) -> Text | None:
+        """A text of another script that is held like this one."""
+        return self.library.take(self.draw, kind, self.held)
 
     def invented(self, prompt: Ids, most: int = _MOST_TURN) -> Script[str | None]:
         """What a user says next, by the target; None where nothing usable came."""
-        ask = Ask(prompt, most, INVENTING)
-        if not self.fits(ask):
+        ask = self._fitting(Ask(prompt, most, INVENTING))
+        if ask is None:
             return None
         text = self.speech.decode((yield ask)).rstrip()
         return text if self.speech.is_plain(text) else None
@@ -109,7 +123,14 @@ class Desk:
         return (yield from self.continued(Ask(prompt, most, manner)))
 
     def continued(self, ask: Ask) -> Script[Exchange | None]:
-        if not self.fits(ask):
+        """None where the context is too short."""
+        fitting = self._fitting(ask)
+        if fitting is None:
             return None
-        ids = ask.prompt + (yield ask)
+        ids = ask.prompt + (yield fitting)
         return Exchange(ids, ((len(ask.prompt), len(ids)),))
+
+    def _fitting(self, ask: Ask) -> Ask | None:
+        """`ask` as far as the context reaches; None where that is hardly anything."""
+        most = min(ask.most, self.context - len(ask.prompt))
+        return replace(ask, most=most) if most >= _LEAST_ROOM else None

@@ -36,7 +36,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise _invalid(f"{path}: cannot be read ({error})")
+        raise _invalid(f"{path}: cannot be read ({error})") from None
     structured = Path(path).suffix in (".jsonl", ".ndjson", ".json")
     # Not splitlines: it also splits at separators that JSON strings may contain.
     prompts = tuple(
@@ -57,7 +57,7 @@ def _structured(line: str, where: str) -> Prompt:
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _invalid(f"{where}: is not valid JSON ({error})")
+        raise _invalid(f"{where}: is not valid JSON ({error})") from None
     match record:
         case {"turns": [_, *_] as turns} if all(_is_text(turn) for turn in turns):
             return _user(*turns)
@@ -66,7 +66,9 @@ def _structured(line: str, where: str) -> Prompt:
         case {"messages": [_, *_] as messages}:
             return _conversation(messages, where)
         case _:
-            raise _invalid(f"{where}: needs `prompt`, `turns` or `messages` with text that is not empty")
+            raise _invalid(
+                f"{where}: needs `prompt`, `turns` or `messages` with text that is not empty"
+            )
 
 
 def _conversation(messages: Sequence[Any], where: str) -> Prompt:

@@ -13,6 +13,7 @@ from export.training.speech import Ids
 ARTICLE, PASSAGE, TEXT = "article", "passage", "text"
 _LEAST_WORDS = 60
 _MOST_QUESTION = 40
+_MOST_GERMAN = 220
 _MOST_ARTICLE_WORDS = 900
 
 
@@ -31,7 +32,7 @@ def chat(desk: Desk) -> Script[None]:
 
 def translation(desk: Desk) -> Script[None]:
     sentences = [german_sentence(desk.draw, desk.material)]
-    if chance(desk.draw, 0.08):
+    if chance(desk.draw, 0.03):
         sentences = yield from _more_german(desk)
     for sentence in sentences:
         turn = questions.translation(desk.draw, desk.material, sentence)
@@ -41,18 +42,22 @@ def translation(desk: Desk) -> Script[None]:
 
 
 def summary(desk: Desk) -> Script[None]:
-    """An article of its own, sometimes with an older one behind, summarised in two ways."""
+    """An article of its own, older ones behind it where it is short, summarised in two ways."""
     request, opening = questions.news(desk.draw, desk.material)
     most = pick(desk.draw, (300, 450, 600, 800))
     article = yield from _composed(desk, ARTICLE, request, opening, most)
     if article is None:
         return
-    text = _pasted(desk, article)
-    other = desk.library.take(desk.draw, ARTICLE, desk.held) if chance(desk.draw, 0.3) else None
-    if other is not None:
-        text = f"{text} {_pasted(desk, other)}"
+    wanted = int(desk.draw.integers(100, 700))
+    articles = [article]
+    while sum(len(each.text.split()) for each in articles) < wanted:
+        other = desk.taken(ARTICLE)
+        if other is None or other.text in (each.text for each in articles):
+            break
+        articles.append(other)
     desk.library.add(ARTICLE, desk.held, article)
-    text = texts.first_words(text, _MOST_ARTICLE_WORDS)
+    joined = " ".join(_pasted(desk, each) for each in articles)
+    text = texts.first_words(joined, _MOST_ARTICLE_WORDS)
     for _ in range(2):
         yield from _answered_twice(desk, "summary", questions.summary(desk.draw, text))
 
@@ -88,15 +93,17 @@ def retrieval(desk: Desk) -> Script[None]:
     """Passages on related topics, cut somewhere as retrievers do, and questions about them."""
     topics = pick(desk.draw, desk.material.topics)
     passages: list[Text] = []
-    for _ in range(int(desk.draw.integers(2, 5))):
+    wanted = int(desk.draw.integers(200, 750))
+    while sum(len(each.text.split()) for each in passages) < wanted:
         passage = yield from _passage(desk, pick(desk.draw, topics))
-        if passage is not None:
-            passages.append(passage)
+        if passage is None or passage.text in (each.text for each in passages):
+            break
+        passages.append(passage)
     if not passages:
         return
     separator = " " if chance(desk.draw, 0.6) else "\n\n"
     joined = separator.join(_pasted(desk, passage) for passage in passages)
-    text = texts.first_words(joined, int(desk.draw.integers(250, 800)))
+    text = texts.first_words(joined, wanted)
     # One form for all: so they share their beginning, which then is read only once.
     form = questions.retrieval_form(desk.draw)
     for _ in range(3):
@@ -177,12 +184,11 @@ def _composed(
 
 
 def _passage(desk: Desk, topic: str) -> Script[Text | None]:
-    if chance(desk.draw, 0.45):
-        known = desk.library.take(desk.draw, PASSAGE, desk.held)
-        if known is not None:
-            return known
+    known = desk.taken(PASSAGE) if chance(desk.draw, 0.6) else None
+    if known is not None:
+        return known
     request, opening = questions.passage(desk.draw, topic)
-    most = pick(desk.draw, (200, 300, 420))
+    most = pick(desk.draw, (250, 350, 500))
     written = yield from _composed(desk, PASSAGE, request, opening, most, topic)
     if written is not None:
         desk.library.add(PASSAGE, desk.held, written)
@@ -213,6 +219,6 @@ def _more_german(desk: Desk) -> Script[list[str]]:
     """Sentences in the manner of some that are shown: the target's German is poor but its own."""
     shown = "".join(f"- {german_sentence(desk.draw, desk.material)}\n" for _ in range(4))
     prompt = desk.speech.encode(f"Deutsche Nachrichten, ein Satz pro Zeile:\n{shown}-")
-    written = yield Ask(prompt, 220, INVENTING)
-    items = texts.list_items(desk.speech.decode(written))
+    written = yield from desk.invented(prompt, _MOST_GERMAN)
+    items = texts.list_items(written or "")
     return [item for item in items if 20 <= len(item) <= 300][:5]

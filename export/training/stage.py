@@ -13,10 +13,16 @@ from export.training.desk import Ask, Desk, Library, Script
 from export.training.material import Material
 from export.training.speech import Ids, Speech
 from export.training.writing import Job, Written
+from models.errors import UserError
 
 HELD_SHARE = 0.03
 _GUESS = 250.0
 """Answer tokens of a script, before one of its kind has ended."""
+
+_BARREN = 25.0
+"""Answer tokens that a script counts which kept nothing: its kind must not take all the time."""
+
+_MOST_BARREN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +33,31 @@ class Part:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Performance:
-    """A script under way."""
+    """A script under way, and the answer tokens of its kind that it has kept."""
 
     kind: str
     script: Script[None]
     desk: Desk
+    tokens: int = 0
 
 
 @dataclass(slots=True)
 class _Tally:
-    """Of one kind: answer tokens kept, scripts that ended, scripts under way."""
+    """Of one kind: answer tokens kept, scripts that ended, of these barren ones, and scripts under
+    way."""
 
     tokens: int = 0
     ended: int = 0
+    barren: int = 0
     playing: int = 0
 
     @property
     def expected(self) -> float:
         """Answer tokens when all that are under way have ended."""
         each = self.tokens / self.ended if self.ended else _GUESS
-        return self.tokens + self.playing * each
+        return self.tokens + self.playing * each + self.barren * _BARREN
 
 
 class Stage:
@@ -78,10 +87,12 @@ class Stage:
         return sum(tally.tokens for tally in self._tallies.values())
 
     def jobs(self) -> Iterator[Job[Performance]]:
-        """Asks of scripts under way, else of new ones; without end."""
+        """Asks of scripts under way, else of new ones; without end.
+
+        Raises `UserError` (`context_too_short`) where no script comes to ask anything.
+        """
         while True:
-            while not self._ready:
-                self._begin()
+            self._begin_until_ready()
             performance, ask = self._ready.popleft()
             seed = int(performance.desk.draw.integers(1 << 53))
             sampling = replace(ask.sampling, seed=seed)
@@ -89,16 +100,18 @@ class Stage:
 
     def play(self, written: Written[Performance]) -> list[Conversation]:
         """Give a script what was written; the conversations that it kept thereupon."""
-        performance = written.job.purpose
-        self._send(performance, written.ids)
-        kept = list(performance.desk.kept)
-        performance.desk.kept.clear()
-        self._tallies[performance.kind].tokens += sum(
-            conversation.answer_tokens
-            for conversation in kept
-            if conversation.kind == performance.kind
+        return self._send(written.job.purpose, written.ids)
+
+    def _begin_until_ready(self) -> None:
+        for _ in range(_MOST_BARREN):
+            if self._ready:
+                return
+            self._begin()
+        raise UserError(
+            f"no prompt leaves room for an answer in a context of {self._context} tokens.",
+            code="context_too_short",
+            param="context",
         )
-        return kept
 
     def _begin(self) -> None:
         kind = min(self._parts, key=self._lag)
@@ -112,14 +125,22 @@ class Stage:
     def _lag(self, kind: str) -> float:
         return self._tallies[kind].expected / self._parts[kind].weight
 
-    def _send(self, performance: Performance, ids: Ids | None) -> None:
-        """None begins a script."""
-        script = performance.script
+    def _send(self, performance: Performance, ids: Ids | None) -> list[Conversation]:
+        """Play on from what was written (None: from the beginning) to the next ask, or the end."""
+        script, tally = performance.script, self._tallies[performance.kind]
         try:
             ask = next(script) if ids is None else script.send(ids)
         except StopIteration:
-            tally = self._tallies[performance.kind]
+            ended = True
+        else:
+            ended = False
+            self._ready.append((performance, ask))
+        kept = performance.desk.take_kept()
+        tokens = sum(each.answer_tokens for each in kept if each.kind == performance.kind)
+        performance.tokens += tokens
+        tally.tokens += tokens
+        if ended:
             tally.playing -= 1
             tally.ended += 1
-        else:
-            self._ready.append((performance, ask))
+            tally.barren += performance.tokens == 0
+        return kept

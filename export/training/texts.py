@@ -8,7 +8,7 @@ from itertools import pairwise
 _PUNCTUATION = re.compile(r"\s*([,.:;!?“”„()])\s*")
 _INSIDE_NUMBER = re.compile(r"(\d) ([.,]) (\d)")
 _HEADING = re.compile(r"^(#+ .*|\*\*[^*]*\*\*:?|[-=_*]{3,})$", re.MULTILINE)
-_REPEATED, _REACH = 4, 100
+_REPEATED, _REACH = 7, 100
 
 
 def tokenised(text: str) -> str:
@@ -31,7 +31,7 @@ def first_words(text: str, count: int) -> str:
 
 
 def before_repeating(text: str) -> str:
-    """`text` up to where four words recur within a hundred: small models loop, what people paste
+    """`text` up to where seven words recur within a hundred: small models loop, what people paste
     seldom does."""
     words = list(re.finditer(r"\S+", text))
     seen: dict[tuple[str, ...], int] = {}
