@@ -80,16 +80,9 @@ def feature_bytes(target: TargetSpec, context: int) -> int:
     return (context + PAD_TOKENS) * width * _KV_BYTES[target.kv_type]
 
 
-def drafter_capacity(spec: DrafterSpec, context: int) -> int:
-    """Entries of a drafter's K/V in a slot: the committed ones, and those of its longest draft."""
-    chain = max((int(steps) for steps in spec.graphs), default=0)
-    tree = max((int(depth) for depth in spec.tree_graphs), default=0) * spec.tree_width
-    return context + PAD_TOKENS + max(chain, tree)
-
-
 def drafter_state_bytes(spec: DrafterSpec, kv_type: str, context: int) -> int:
     """Of a drafter's own K/V in a slot."""
-    capacity = drafter_capacity(spec, context)
+    capacity = context + PAD_TOKENS
     return math.prod((spec.layers, 2, spec.kv_heads, capacity, spec.head_dim, _KV_BYTES[kv_type]))
 
 

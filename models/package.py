@@ -111,6 +111,14 @@ class DrafterSpec:
     parity: Mapping[str, float] = field(default_factory=dict)
 
 
+def vocabulary_file(kind: str) -> str:
+    """The file (numpy, int64 [draft_vocab]) with the target's ids of a drafter's own vocabulary.
+
+    A drafter that can propose every token, in order, has none.
+    """
+    return f"{kind}.ids.npy"
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """`package.json`, typed. `parity` and `quality` hold the figures measured at export.

@@ -93,8 +93,12 @@ class Binding:
     def bind_in_place(self, source: str, result: str, value: Any) -> None:
         """Bind one OrtValue as the input `source` and the output `result`."""
         self._binding.bind_ortvalue_input(source, value)
-        self._binding.bind_ortvalue_output(result, value)
-        self._note(result)
+        self.bind_result(result, value)
+
+    def bind_result(self, name: str, value: Any) -> None:
+        """Have output `name` written to this OrtValue."""
+        self._binding.bind_ortvalue_output(name, value)
+        self._note(name)
 
     def bind_slot(self, buffers: Sequence[tuple[Any, Any]], row: int) -> None:
         """Bind a slot's K/V buffers, a key and a value per layer, in place as those of `row`."""
@@ -153,6 +157,11 @@ class Binding:
         if self._arrays.get(name) is not values:
             self._keep(name, values)
             self._binding.bind_ortvalue_input(name, self._kept[name])
+
+    def borrow(self, name: str, values: NDArray[Any]) -> None:
+        """Have output `name` written to `values`, which the caller keeps."""
+        self._keep(name, values)
+        self.bind_result(name, self._kept[name])
 
     def hold(self, name: str, value: Any) -> None:
         """Have input `name` read this OrtValue."""

@@ -14,7 +14,6 @@ from models.memory import (
     PAD_TOKENS,
     MemoryNeed,
     available_bytes,
-    drafter_capacity,
     drafter_weight_bytes,
     format_bytes,
     memory_need,
@@ -71,11 +70,6 @@ def test_what_drafters_keep_is_counted(tiny_package: Path) -> None:
     assert need.total == plain.total + need.features + need.drafters
     assert "features 0 MiB, drafters' K/V 0 MiB" in need.describe()
     assert "features" not in plain.describe()
-
-
-def test_a_drafter_has_room_for_its_longest_draft() -> None:
-    assert drafter_capacity(HEAD, 64) == 64 + PAD_TOKENS + 4 * 8
-    assert drafter_capacity(DRAFT_MODEL, 64) == 64 + PAD_TOKENS + 6
 
 
 def test_a_drafter_that_does_not_fit_is_refused_by_name(

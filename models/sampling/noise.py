@@ -22,6 +22,8 @@ _ONE, _STEP = np.uint64(1), np.uint64(_GOLDEN)
 _FACTORS = np.uint64(_FIRST), np.uint64(_SECOND)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
+_SOONEST = np.float32(1e-37)
+
 _FEW = 12
 """Up to this many numbers are made one by one: sooner than arrays are set up."""
 
@@ -80,6 +82,43 @@ def exponentials(
         key = _key(seed, position, purpose)
         return np.array([-math.log(_unit(key, token)) for token in tokens.tolist()])
     return -np.log(uniforms(seed, position, purpose, tokens))
+
+
+def counters(tokens: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """What `gumbels` wants of tokens, computed once for many calls."""
+    return (tokens.astype(np.uint64) + _ONE) * _STEP
+
+
+def gumbels(
+    seed: int,
+    position: int,
+    purpose: Purpose,
+    tokens: NDArray[np.uint64],
+    out: NDArray[np.float32],
+) -> None:
+    """Fill `out` with Gumbel variates of `counters`: -log of what `exponentials` gives.
+
+    `argmax(log w + gumbels)` is so the same draw as `argmin(exponentials / w)`.
+    """
+    bits = tokens + np.uint64(_key(seed, position, purpose))
+    shifted = bits >> _SHIFTS[0]
+    bits ^= shifted
+    bits *= _FACTORS[0]
+    np.right_shift(bits, _SHIFTS[1], out=shifted)
+    bits ^= shifted
+    bits *= _FACTORS[1]
+    np.right_shift(bits, _SHIFTS[2], out=shifted)
+    bits ^= shifted
+    bits >>= _SHIFTS[3]
+    bits += _ONE
+    times = bits.astype(np.float64)
+    times *= _UNIT
+    np.log(times, out=times)
+    np.negative(times, out=out, casting="same_kind")
+    # u = 1 gives the time 0, whose logarithm is no number to add to.
+    np.maximum(out, _SOONEST, out=out)
+    np.log(out, out=out)
+    np.negative(out, out=out)
 
 
 def choice_seed(seed: int, choice: int) -> int:

@@ -1,0 +1,35 @@
+"""Self-speculation: the target with layers left out drafts for itself (arXiv 2309.08168)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.draft import Draft
+from models.drafters.chain import ChainDrafter
+from models.drafters.drawing import Drawing
+from models.drafters.graphs import Entries
+from models.drafters.model import DrafterModel
+from models.slots import Slot
+
+
+class SelfSpeculativeDrafter(ChainDrafter):
+    """Drafts a chain on the slot's own K/V of the layers it keeps.
+
+    The target has made the entries of the committed tokens but the last, which is fed. What is
+    written behind them the target's next run overwrites.
+    """
+
+    def __init__(self, model: DrafterModel, slot: Slot, drawing: Drawing | None) -> None:
+        super().__init__(model, slot, drawing, model.graphs.steps)
+        self._buffers = [slot.buffers[layer] for layer in model.spec.kept_layers]
+
+    def _draft(self, budget: int) -> Draft:
+        start = len(self._tokens) - 1
+        steps = self._fitting(budget, start + 1)
+        if steps == 0:
+            return Draft(source=self.name)
+        graph = self._model.graphs.chain(self._slot, self._buffers, steps)
+        count = min(budget, steps)
+        self._prepare(graph, count)
+        graph.run(self._slot, Entries(np.array(self._tokens[-1:], dtype=np.int64), start))
+        return self._drawn(graph, count)
