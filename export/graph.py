@@ -105,7 +105,7 @@ class Graph:
         needed = set(self._outputs)
         for node in reversed(self._sorted()):
             if any(name in needed for name in node.output):
-                needed.update(node.input)
+                needed.update(filter(None, node.input))
             else:
                 self.remove(node)
         self.initializers = {k: v for k, v in self.initializers.items() if k in needed}

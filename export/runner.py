@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from models.trees import attention_bias, depths
+from models.trees import HIDDEN, attention_bias, depths
 
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
@@ -23,21 +23,43 @@ def available_devices() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """Tokens that follow what they like: their positions [S], and whom they see [S, past + S].
+
+    The causal mask stays on.
+    """
+
+    positions: NDArray[np.int64]
+    seen: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class RowStep:
     """Tokens of one row, behind `past` tokens that its buffers already hold.
 
-    With `parents` they are a tree, which only graphs for trees can run.
+    With `parents` they are a tree, which only graphs for trees can run, as they do a `layout`.
     """
 
     tokens: Sequence[int]
     past: int = 0
     parents: Sequence[int] | None = None
+    layout: Layout | None = None
 
 
 class GraphRunner:
-    """One session on one graph. Buffers hold `capacity` positions per row."""
+    """One session on one graph. Buffers hold `capacity` positions per row.
 
-    def __init__(self, path: Path, *, capacity: int, device: str = "cpu") -> None:
+    `buffers` are K/V by the name of the graph's input; those given are shared, the rest are made.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        capacity: int,
+        device: str = "cpu",
+        buffers: Mapping[str, ort.OrtValue] | None = None,
+    ) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         # Two of these are often alive at once; spinning threads of one would starve the other.
@@ -46,7 +68,7 @@ class GraphRunner:
         self._session = ort.InferenceSession(str(path), options, providers=[provider])
         self._binding = self._session.io_binding()
         self._device = device
-        self._buffers: list[ort.OrtValue] = []
+        self.buffers: dict[str, ort.OrtValue] = dict(buffers or {})
         self._fed: dict[str, NDArray[Any]] = {}
         self._results = [
             output.name
@@ -57,10 +79,11 @@ class GraphRunner:
         self.rows = 1 + max(int(value.name.split(".")[2]) for value in pasts)
         for value in pasts:
             shape = [1, value.shape[1], capacity, value.shape[3]]
-            buffer = ort.OrtValue.ortvalue_from_numpy(
-                np.zeros(shape, _TYPES[value.type]), device, 0
-            )
-            self._buffers.append(buffer)
+            if value.name not in self.buffers:
+                self.buffers[value.name] = ort.OrtValue.ortvalue_from_numpy(
+                    np.zeros(shape, _TYPES[value.type]), device, 0
+                )
+            buffer = self.buffers[value.name]
             self._binding.bind_ortvalue_input(value.name, buffer)
             self._binding.bind_ortvalue_output(value.name.replace("past.", "present."), buffer)
         self._inputs = {value.name for value in self._session.get_inputs()}
@@ -86,9 +109,8 @@ class GraphRunner:
         begin = 0
         for row, step in enumerate(steps):
             count = len(step.tokens)
-            own = np.arange(count) if step.parents is None else depths(step.parents)
-            positions = step.past + own[None]
             total = step.past + count
+            positions = _positions(step)
             if self.rows > 1:
                 self._feed(f"row_index.{row}", np.arange(begin, begin + count, dtype=np.int64))
                 self._feed(f"position_ids.{row}", positions)
@@ -98,8 +120,9 @@ class GraphRunner:
             self._feed(f"total_length.{row}", np.array(total, np.int32))
             bias = f"attention_bias.{row}"
             if bias in self._inputs:
-                self._feed(bias, attention_bias(step.parents, count, total, self._kv_type))
-            assert step.parents is None or bias in self._inputs, "a graph for trees"
+                self._feed(bias, _bias(step, total, self._kv_type))
+            branches = step.parents is not None or step.layout is not None
+            assert not branches or bias in self._inputs, "a graph for trees"
             begin += count
         if self.rows > 1:
             self._feed("unpack_index", np.arange(begin, dtype=np.int64))
@@ -109,3 +132,21 @@ class GraphRunner:
             # The binding borrows the array's memory.
             self._fed[name] = values
             self._binding.bind_cpu_input(name, values)
+
+
+def _positions(step: RowStep) -> NDArray[np.int64]:
+    """[1, S]."""
+    if step.layout is not None:
+        return step.layout.positions[None]
+    count = len(step.tokens)
+    own = np.arange(count) if step.parents is None else depths(step.parents)
+    return step.past + own[None]
+
+
+def _bias(step: RowStep, total: int, kv_type: str) -> NDArray[np.floating[Any]]:
+    """[1, 1, S, total]."""
+    if step.layout is None:
+        return attention_bias(step.parents, len(step.tokens), total, kv_type)
+    bias = attention_bias(None, len(step.tokens), total, kv_type)
+    bias[0, 0, ~step.layout.seen] = HIDDEN[kv_type]
+    return bias
