@@ -22,9 +22,11 @@ SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
     (
         {"off": False, "policy": "fixed", "length": 2},
         Speculation(),
-        Speculation("ngram", "fixed", 2),
+        Speculation("auto", "fixed", 2),
     ),
-    ({"drafter": "ngram", "rule": "coupled"}, Speculation(policy="off"), Speculation(policy="off")),
+    ({"drafter": "ngram"}, Speculation(policy="off"), Speculation("ngram", "off")),
+    ({"drafter": None, "rule": "coupled"}, Speculation("ngram"), Speculation("ngram")),
+    ({"drafter": "ngram+eagle3"}, Speculation(), Speculation("ngram+eagle3")),
     ({"policy": None, "length": None}, Speculation(length=3), Speculation(length=3)),
     ({"branches": 4}, Speculation(), Speculation(branches=4)),
     ({"branches": MOST_BRANCHES, "length": 31}, Speculation(), Speculation(length=31, branches=8)),
@@ -67,7 +69,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"length": 1e20}, "unsupported_value", "speculation.length"),
     ({"policy": "fixed"}, "missing_required_parameter", "speculation.length"),
     ({"length": MAX_DRAFT_LENGTH + 1}, "unsupported_value", "speculation.length"),
-    ({"drafter": "medusa"}, "unsupported_value", "speculation.drafter"),
+    ({"drafter": 7}, "invalid_type", "speculation.drafter"),
     ({"policy": "best"}, "unsupported_value", "speculation.policy"),
     ({"rule": "greedy"}, "unsupported_value", "speculation.rule"),
     ({"off": True, "policy": "auto"}, "unsupported_value", "speculation.off"),
@@ -111,10 +113,6 @@ TOLD: list[tuple[dict[str, Any], str]] = [
         "speculation.acceptance must be from 0 to 1, not 1.5.",
     ),
     ({"policy": "fixed"}, "speculation.length is needed with the policy 'fixed'."),
-    (
-        {"drafter": "medusa"},
-        "speculation.drafter \"medusa\" is not supported; accepted: 'ngram'.",
-    ),
     (
         {"policy": "best"},
         "speculation.policy \"best\" is not supported; accepted: one of 'auto', 'fixed', 'off'.",

@@ -125,7 +125,7 @@ def test_an_unknown_variable_names_the_nearest() -> None:
         ('api_keys = ["a\\u0007"]', "api_keys"),
         ('[speculation]\npolicy = "best"', "speculation.policy"),
         ('[speculation]\npolicy = "fixed"', "speculation.length"),
-        ('[speculation]\ndrafter = "medusa"', "speculation.drafter"),
+        ('[speculation]\ndrafter = "meduza"', "speculation.drafter"),
         ("[speculation]\nlength = 99", "speculation.length"),
         ("speculation = 1", "speculation"),
         ("[port]\na = 1", "port"),

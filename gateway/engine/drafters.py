@@ -25,6 +25,7 @@ from models.slots import Slot
 log = logging.getLogger(__name__)
 
 CALIBRATION_TOKENS = 32
+CALIBRATION_CONTEXT = 128
 _REPEATS = 3
 
 # A prior of this many outcomes against a request's own, and how fast old outcomes fade: a text
@@ -34,6 +35,7 @@ _ENGINE_WEIGHT, _ENGINE_MEMORY = 20.0, 0.995
 
 # Rules under which a drafter draws its tokens: the others judge them by the target alone.
 _DRAWING = ("coupled", "classic", "adasd")
+_BY_PROPOSALS = ("classic", "adasd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,8 @@ class Known:
 class Drafters:
     """Made by an engine; lives on its event loop.
 
-    `calibration_slot` makes a slot whose first `CALIBRATION_TOKENS` tokens the target has run; it
-    is called on the service's worker.
+    `calibration_slot` makes a slot that holds `CALIBRATION_TOKENS` tokens and has been run further,
+    to its end; it is called on the service's worker.
     """
 
     def __init__(
@@ -98,6 +100,11 @@ class Drafters:
         """What the package says of the drafter; None where it is none of the package's."""
         learned = self._learned
         return learned.spec(name) if learned is not None and name in learned.kinds else None
+
+    def drafts_trees(self, name: str) -> bool:
+        """Whether its drafts branch where a request allows that."""
+        learned = self._learned
+        return learned is None or name not in learned.kinds or learned.drafts_trees(name)
 
     async def load(self, name: str) -> None:
         """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
@@ -144,7 +151,12 @@ class Drafters:
             prior = self.known(name, branching=branching, greedy=greedy).survival
             return Survival(prior, _REQUEST_WEIGHT, _REQUEST_MEMORY)
 
-        return Cascade(drafters, survival, branches=speculation.branches)
+        return Cascade(
+            drafters,
+            survival,
+            branches=speculation.branches,
+            by_proposals=speculation.rule in _BY_PROPOSALS,
+        )
 
     def known(self, name: str, *, branching: bool, greedy: bool) -> Known:
         """Drawn drafts cost what others do, but are accepted otherwise; trees are other graphs."""
@@ -224,9 +236,12 @@ class Drafters:
         drafter = self._learned.drafter(kind, slot, None, shared=False)
         drafter.reset(slot.tokens.tolist())
         drafter.commit((0,))
+        drafter.propose(1)  # reads all that was committed: no round does that
         costs: dict[int, float] = {}
         for _ in range(_REPEATS):
             for length in range(1, self._learned.spec(kind).longest + 1):
+                slot.commit((0,))
+                drafter.commit((0,))
                 started = time.perf_counter()
                 drafter.propose(length)
                 taken = (time.perf_counter() - started) * 1e3

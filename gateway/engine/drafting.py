@@ -109,7 +109,7 @@ def candidates(cascade: Cascade, drafters: Drafters, *, greedy: bool) -> list[Ca
                 longest=LONGEST_DRAFT if spec is None else spec.longest,
                 costs=known.costs,
                 survival=cascade.survivals[name],
-                tree=cascade.branching,
+                tree=cascade.branching and drafters.drafts_trees(name),
             )
         )
     return found

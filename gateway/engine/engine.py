@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
 from gateway.engine.costs import RunCosts
-from gateway.engine.drafters import CALIBRATION_TOKENS, Drafters, DrafterStatus
+from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters, DrafterStatus
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
 from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
@@ -246,11 +246,10 @@ class Engine:
         return replace(speculation, drafter=JOIN.join(self.drafters.resolve(name)) or OFF)
 
     def _calibration_slot(self) -> Slot:
-        """On the worker's thread: a small slot of its own with some tokens in it."""
-        (slot,) = self._target.make_slots(1, 2 * CALIBRATION_TOKENS)
-        tokens = (0,) * CALIBRATION_TOKENS
-        self._target.run([Row(slot, tokens, logits=0)])
-        slot.commit(tokens)
+        """On the worker's thread: a small slot of its own, run to its end."""
+        (slot,) = self._target.make_slots(1, CALIBRATION_CONTEXT)
+        self._target.run([Row(slot, (0,) * CALIBRATION_CONTEXT, logits=0)])
+        slot.commit((0,) * CALIBRATION_TOKENS)
         return slot
 
     def _check(self, request: GenerationRequest, n: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from models.draft import Drafter
+from models.drafters.learned import LearnedModels
 from models.package import DrafterSpec, Package
 from models.providers import Provider
 from models.sampling.sampler import Sampler
@@ -19,6 +20,8 @@ class Learned(Protocol):
 
     def spec(self, kind: str) -> DrafterSpec: ...
 
+    def drafts_trees(self, kind: str) -> bool: ...
+
     def load(self, kind: str) -> None: ...
 
     def drafter(
@@ -30,6 +33,4 @@ def learned_drafters(package: Package, provider: Provider, threads: int | None) 
     """Those of `package`, without their graphs; None where it has none."""
     if not package.manifest.drafters:
         return None
-    from models.drafters.learned import LearnedModels
-
     return LearnedModels(package, provider, threads)

@@ -4,6 +4,7 @@ short."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from models.draft import Draft, Drafter
 from models.drafters.survival import Survival, expected_tokens
@@ -24,18 +25,25 @@ class Cascade:
     `propose_free` asks the drafters that cost nothing. Whether a learned one is then worth its run
     is its caller's to decide (`propose` decides by expected tokens alone): `propose_learned` runs
     one, in whatever thread graphs run in, and `join` makes one draft of both. Learned drafters
-    catch up by themselves with what was committed while they were not asked.
+    catch up by themselves with what was committed while they were not asked. `by_proposals` says
+    that drafts are verified by what they were drawn from (`Draft.proposals`).
     """
 
     runs_graph = True
 
     def __init__(
-        self, drafters: Sequence[Drafter], survivals: Survivals, *, branches: int = 1
+        self,
+        drafters: Sequence[Drafter],
+        survivals: Survivals,
+        *,
+        branches: int = 1,
+        by_proposals: bool = True,
     ) -> None:
         assert drafters, "a cascade has at least one drafter"
         self.name = "+".join(drafter.name for drafter in drafters)
         self._drafters = list(drafters)
         self._branches = branches
+        self._by_proposals = by_proposals
         self.survivals = {
             drafter.name: survivals(drafter.name) for drafter in drafters if runs_graph(drafter)
         }
@@ -85,9 +93,11 @@ class Cascade:
     def propose_learned(self, name: str, budget: int) -> Draft:
         """Run the drafter `name`. Nothing of this object may be used meanwhile."""
         (drafter,) = (each for each in self._drafters if each.name == name)
-        self._ran = name
-        self._learned = drafter.propose(budget)
-        return self._learned
+        draft = drafter.propose(budget)
+        if draft.proposals is not None and not self._by_proposals:
+            draft = replace(draft, proposals=None)
+        self._ran, self._learned = name, draft
+        return draft
 
     def join(self, budget: int) -> Draft:
         """Both steps' drafts as one: their union where drafts branch, else the one of the two that

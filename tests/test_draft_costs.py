@@ -1,0 +1,35 @@
+"""What a drafter's run costs by its length."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.engine.draft_costs import DraftCosts
+
+
+def test_between_and_beyond_what_was_measured_it_is_linear() -> None:
+    costs = DraftCosts({1: 1.0, 3: 2.0, 5: 4.0})
+    assert [costs.predict(n) for n in (1, 2, 3, 4, 5, 7)] == [1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def test_every_run_costs_its_call() -> None:
+    assert DraftCosts({4: 2.0}).predict(1) == 2.0
+    assert DraftCosts({2: 2.0, 4: 3.0}).predict(1) == 2.0
+
+
+def test_nothing_is_known_before_the_first_run() -> None:
+    costs = DraftCosts()
+    assert (costs.predict(3), costs.table()) == (0.0, {})
+    costs.observe(3, 5.0)
+    assert (costs.predict(3), costs.predict(1), costs.table()) == (5.0, 5.0, {3: 5.0})
+
+
+def test_runs_move_the_curve_slowly_whatever_they_took() -> None:
+    costs = DraftCosts({1: 1.0, 3: 3.0})
+    costs.observe(1, 1e6)
+    assert costs.predict(1) == pytest.approx(1 + 0.05 * 3)
+    assert costs.predict(3) == pytest.approx(3 * (1 + 0.05 * 3))
+    for _ in range(400):
+        costs.observe(3, 6.0)
+    assert costs.predict(3) == pytest.approx(6.0, rel=1e-3)
+    assert costs.table() == {1: costs.predict(1), 3: costs.predict(3)}
