@@ -1,0 +1,169 @@
+"""Batches of conversations with what the target made of them, in an order that can be resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from export.training.corpus import read_shard
+
+MOST_CONTEXT = 6144
+"""Tokens of a batch, unless one conversation has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A conversation: tokens `begin` to `end` of its shard; known places, tokens of answers."""
+
+    shard: int
+    begin: int
+    end: int
+    known: int
+    answers: int
+    kind: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Several texts one after another.
+
+    ids and positions [N], features [N, F]. `segment` [N] is each token's text, `ends` [texts] where
+    it ends. Behind the token `n` the target's distribution is row `row_of[n]` (-1: not known) of
+    `top_ids` and `top_logs` [M, K]; `answers` [M] says whether the next token is an answer's.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    features: Tensor
+    segment: Tensor
+    ends: Tensor
+    row_of: Tensor
+    top_ids: Tensor
+    top_logs: Tensor
+    answers: Tensor
+
+    @property
+    def segments(self) -> list[tuple[int, int]]:
+        ends = self.ends.tolist()
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {
+            field.name: getattr(self, field.name).to(device) for field in dataclasses.fields(self)
+        }
+        return Batch(**moved)
+
+    def behind(self, anchors: Tensor, distance: int) -> tuple[Tensor, Tensor]:
+        """The places `distance` behind `anchors`, and whether they are still of the same text."""
+        places = anchors + distance
+        ends = self.ends[self.segment[anchors]]
+        return places.minimum(ends - 1), places < ends
+
+
+class Store:
+    """The conversations of a corpus whose features are there; float16 on disk, mapped."""
+
+    def __init__(self, corpus: Path, features: Path) -> None:
+        shards = sorted(path for path in features.iterdir() if (path / "top_logs.npy").is_file())
+        self._places: list[dict[str, NDArray[Any]]] = []
+        items: list[Item] = []
+        for place in shards:
+            self._open(corpus / f"{place.name}.npz", place, items)
+        self.items = tuple(items)
+
+    def _open(self, shard: Path, place: Path, items: list[Item]) -> None:
+        conversations = read_shard(shard)
+        arrays = {
+            name: np.load(place / f"{name}.npy", mmap_mode="r" if name == "features" else None)
+            for name in ("features", "places", "top_ids", "top_logs")
+        }
+        arrays["ids"] = np.concatenate([conversation.ids for conversation in conversations])
+        arrays["mask"] = np.concatenate([conversation.mask for conversation in conversations])
+        index, begin = len(self._places), 0
+        self._places.append(arrays)
+        for conversation in conversations:
+            end = begin + len(conversation.ids)
+            low, high = np.searchsorted(arrays["places"], [begin, end])
+            items.append(
+                Item(
+                    index,
+                    begin,
+                    end,
+                    int(high - low),
+                    conversation.answer_tokens,
+                    conversation.kind,
+                    conversation.held,
+                )
+            )
+            begin = end
+
+    def batch(self, items: Sequence[Item], columns: slice) -> Batch:
+        """`columns` of the features."""
+        parts = [self._read(item, columns) for item in items]
+        rows = np.cumsum([0, *(len(part["top_ids"]) for part in parts)])
+        for part, first in zip(parts, rows[:-1], strict=True):
+            part["row_of"][part["row_of"] >= 0] += first
+        lengths = [len(part["ids"]) for part in parts]
+        joined = {
+            name: torch.from_numpy(np.concatenate([part[name] for part in parts]))
+            for name in parts[0]
+        }
+        return Batch(
+            segment=torch.repeat_interleave(torch.tensor(lengths)),
+            ends=torch.tensor(lengths).cumsum(0),
+            **joined,
+        )
+
+    def _read(self, item: Item, columns: slice) -> dict[str, NDArray[Any]]:
+        arrays = self._places[item.shard]
+        low, high = np.searchsorted(arrays["places"], [item.begin, item.end])
+        places = arrays["places"][low:high].astype(np.int64) - item.begin
+        row_of = np.full(item.end - item.begin, -1, np.int64)
+        row_of[places] = np.arange(high - low)
+        mask = arrays["mask"][item.begin : item.end]
+        return {
+            "ids": arrays["ids"][item.begin : item.end].astype(np.int64),
+            "positions": np.arange(item.end - item.begin),
+            "features": arrays["features"][item.begin : item.end, columns].astype(np.float32),
+            "row_of": row_of,
+            "top_ids": arrays["top_ids"][low:high].astype(np.int64),
+            "top_logs": arrays["top_logs"][low:high].astype(np.float32),
+            # The last place of a text is never known: something follows each of them.
+            "answers": mask[places + 1] != 0,
+        }
+
+    def frequencies(self, vocab_size: int) -> NDArray[np.float64]:
+        """How often each id is answered, and a little for being in a prompt."""
+        counts = np.zeros(vocab_size)
+        held = {(item.shard, item.begin) for item in self.items if item.held}
+        for item in self.items:
+            if (item.shard, item.begin) in held:
+                continue
+            arrays = self._places[item.shard]
+            ids, mask = (arrays[name][item.begin : item.end] for name in ("ids", "mask"))
+            counts += np.bincount(ids[mask != 0], minlength=vocab_size)
+            counts += 0.1 * np.bincount(ids[mask == 0], minlength=vocab_size)
+        return counts
+
+
+def groups(items: Sequence[Item], places: int, draw: np.random.Generator) -> Iterator[list[Item]]:
+    """All `items` once, in a drawn order, so many together that about `places` are known."""
+    group: list[Item] = []
+    for index in draw.permutation(len(items)):
+        item = items[index]
+        tokens = sum(other.end - other.begin for other in group) + item.end - item.begin
+        if group and (tokens > MOST_CONTEXT or sum(o.known for o in group) >= places):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group

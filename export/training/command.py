@@ -1,0 +1,205 @@
+"""`python -m export train`: text, features, training and the head, one after another.
+
+Everything lies in `--work` and is gone on with there: shards of text and of features, a checkpoint
+of the training. Each part may take its share of `--minutes`; what it leaves, the next one has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from export.sources import DEMO_CHECKPOINT, Source, demo, expanded, locate
+from models.errors import UserError
+from models.package import Package, load_package
+
+KIND_NAMES = ("eagle3", "mtp", "medusa", "draft")
+TEXT_SHARE, FEATURES_SHARE = 0.5, 0.2
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        _check(options)
+        Run(options, shlex.join(["python", "-m", "export", "train", *arguments])).run()
+        return 0
+    except UserError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here.", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m export train",
+        description="Train a drafter for a package's target on text that the target writes itself.",
+    )
+    parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="its package")
+    parser.add_argument("--kind", choices=KIND_NAMES, required=True)
+    parser.add_argument(
+        "--source", metavar="SOURCE", help="the checkpoint the package was made of (demo: known)"
+    )
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="a prompt a line, or .jsonl")
+    parser.add_argument("--tokens", type=int, default=1_000_000, metavar="N", help="of answers")
+    parser.add_argument("--minutes", type=float, default=480.0, metavar="M", help="in all")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the head (default: in --work)")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="default: beside the package")
+    parser.add_argument("--draft-vocab", type=int, default=16384, metavar="N", help="of eagle3")
+    parser.add_argument("--threads", type=int, default=None, metavar="T")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the training")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    least = {"--tokens": 1, "--minutes": 1e-6, "--draft-vocab": 64, "--seed": 0, "--threads": 1}
+    for option, low in least.items():
+        value = getattr(options, option[2:].replace("-", "_"))
+        if value is not None and value < low:
+            raise _invalid(option, f"{option} {value}: it must be {max(int(low), 0)} or more.")
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of the command."""
+
+    options: argparse.Namespace
+    command: str
+    package: Package = field(init=False)
+    work: Path = field(init=False)
+    begun: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        options = self.options
+        self.package = load_package(expanded(options.target, "--target"))
+        source = self._source()
+        name = f"{self.package.path.name}.training"
+        work = options.work or self.package.path.absolute().parent / name
+        self.work = expanded(Path(work), "--work").absolute()
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+            self._write_text()
+            self._write_features()
+            self._train(source)
+        except OSError as error:
+            raise _invalid("--work", f"{error.filename or self.work}: {error.strerror}.") from error
+
+    @property
+    def _seconds_left(self) -> float:
+        return self.begun + 60 * float(self.options.minutes) - time.monotonic()
+
+    def _source(self) -> Source:
+        target = self.package.manifest.target
+        if self.options.source:
+            return locate(self.options.source)
+        if target.checkpoint == DEMO_CHECKPOINT:
+            return demo()
+        raise _invalid("--source", f"--source: which checkpoint is {target.checkpoint} made of?")
+
+    def _write_text(self) -> None:
+        from export.training.corpus import Corpus
+        from export.training.generation import Goal, write_corpus
+        from export.training.prompts import read_prompts
+
+        options = self.options
+        prompts = None if options.prompts is None else read_prompts(options.prompts)
+        missing = options.tokens - Corpus(self.work / "corpus").answer_tokens
+        if missing > 0:
+            goal = Goal(missing, TEXT_SHARE * options.minutes)
+            write_corpus(
+                self.package,
+                self.work / "corpus",
+                goal,
+                seed=options.seed,
+                prompts=prompts,
+                threads=options.threads,
+                report=_report("text"),
+            )
+
+    def _write_features(self) -> None:
+        from export.training.corpus import Corpus
+        from export.training.features import Observer, write_features, write_observing_graph
+
+        shards, store = Corpus(self.work / "corpus").shards, self.work / "features"
+        missing = [shard for shard in shards if not (store / shard.stem).is_dir()]
+        if not missing:
+            return
+        spec = self.package.manifest.target
+        graph = write_observing_graph(self.package, self.work / "observing")
+        observer = Observer(graph, spec, device=spec.device, threads=self.options.threads)
+        share = FEATURES_SHARE * 60 * self.options.minutes
+        end = time.monotonic() + min(share, self._seconds_left / 2)
+        report, done = _report("features"), 0
+        for _shard, tokens in write_features(observer, missing, store):
+            done += tokens
+            passed = time.monotonic() - end + share
+            report(f"{done:,} tokens, {done / max(passed, 1e-3):.0f}/s, of {len(missing)} shards")
+            if time.monotonic() > end:
+                break
+
+    def _train(self, source: Source) -> None:
+        _require_training()
+        from export.training.session import TrainingOptions, TrainingSession
+
+        given = self.options
+        options = TrainingOptions(
+            given.kind, given.seed, given.draft_vocab, given.threads, given.device
+        )
+        session = TrainingSession(self.package, source, self.work, options)
+        with _stopping() as stopped:
+            session.train(max(self._seconds_left, 0.0) / 60, stopped, _report("training"))
+            if stopped():
+                raise KeyboardInterrupt
+        out = expanded(Path(given.out or self.work / f"{given.kind}-head"), "--out")
+        print(session.write(out, self.command))
+        print(f"wrote {out}; `python -m export --into` reads it.")
+
+
+def _require_training() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "training needs PyTorch: install the extra `export`.", code="missing_dependency"
+        ) from None
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM or SIGINT came: training then ends with a checkpoint."""
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    before: dict[int, Any] = {
+        number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(part: str) -> Callable[[str], None]:
+    def report(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {part}: {text}", flush=True)
+
+    return report
+
+
+def _invalid(option: str, message: str) -> UserError:
+    return UserError(message, code="invalid_option", param=option)

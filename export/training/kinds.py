@@ -1,0 +1,200 @@
+"""The kinds of drafters that can be trained: how each begins, what it learns, how it is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from export.features import default_tap_layers
+from export.heads import layouts
+from export.heads.facts import HeadInfo, TargetFacts
+from export.heads.layouts.blocks import block_config
+from export.heads.layouts.checks import TARGET
+from export.training.batches import Store
+from export.training.beginnings import (
+    TAPS,
+    Sizes,
+    begin_eagle3,
+    begin_medusa,
+    begin_mtp,
+    frequent_ids,
+    measure,
+    without_scale,
+)
+from export.training.drafting import ChainTask, Lesson, Task
+from export.training.optimizer import Rates
+from export.training.parallel import DraftTask, MedusaTask, Vocabulary, begin_draft
+from models.package import TargetSpec
+
+FREQUENT = 1024
+MEDUSA_HEADS = 4
+_RATES = Rates()
+DRAFT_LAYERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Basics:
+    """What depends on the corpus and must stay as it was when training goes on: how often ids are
+    written [V], and the sizes of all features [4 * hidden]."""
+
+    counts: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, store: Store, facts: TargetFacts, seed: int) -> Basics:
+        counts = store.frequencies(facts.vocab_size)
+        whole = slice(0, (TAPS + 1) * facts.hidden)
+        return cls(torch.from_numpy(counts), torch.from_numpy(measure(store, whole, seed).columns))
+
+    def save(self, path: Path) -> None:
+        torch.save({"counts": self.counts, "sizes": self.sizes}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Basics:
+        stored = torch.load(path, weights_only=True)
+        return cls(stored["counts"], stored["sizes"])
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a drafter is made from; `model` is the target in transformers."""
+
+    facts: TargetFacts
+    model: Any
+    spec: TargetSpec
+    basics: Basics
+    draft_vocab: int
+    device: torch.device
+
+    def sizes(self, columns: slice) -> Sizes:
+        return Sizes(self.basics.sizes[columns].numpy())
+
+    def frequent(self, count: int) -> Tensor:
+        return frequent_ids(self.basics.counts.numpy(), count, self.spec.eos_ids)
+
+    @property
+    def taps(self) -> slice:
+        return slice(0, TAPS * self.facts.hidden)
+
+    @property
+    def hidden(self) -> slice:
+        return slice(TAPS * self.facts.hidden, (TAPS + 1) * self.facts.hidden)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.facts.vocab_size, self.frequent(FREQUENT).to(self.device))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`begin` makes the task, `write` the published form of what was trained."""
+
+    begin: Callable[[Setting], Task]
+    write: Callable[[Task, Setting, Path], None]
+    lesson: Lesson
+    rates: Rates = _RATES
+
+
+def _begin_eagle3(setting: Setting) -> Task:
+    sizes = setting.sizes(setting.taps)
+    ids = setting.frequent(setting.draft_vocab)
+    head = begin_eagle3(setting.facts, setting.model, ids, sizes).to(setting.device)
+    return ChainTask(
+        head,
+        setting.taps,
+        sizes.scale.to(setting.device),
+        setting.facts.vocab_size,
+        setting.frequent(FREQUENT).to(setting.device),
+    )
+
+
+def _write_eagle3(task: Task, setting: Setting, directory: Path) -> None:
+    scale = setting.sizes(setting.taps).scale
+    head: Any = task.module
+    without_scale(head, scale)
+    facts = setting.facts
+    info = HeadInfo(
+        "eagle3",
+        "safeailab",
+        "taps",
+        tap_layers=setting.spec.tap_layers or default_tap_layers(facts.layers),
+        rope=facts.rope,
+    )
+    layouts.write(head, info, directory, facts)
+    without_scale(head, 1 / scale)
+
+
+def _begin_mtp(setting: Setting) -> Task:
+    high = slice((TAPS - 1) * setting.facts.hidden, TAPS * setting.facts.hidden)
+    unit = float(np.median(setting.sizes(high).columns))
+    head = begin_mtp(setting.facts, setting.model, setting.sizes(setting.hidden), unit)
+    return ChainTask(
+        head.to(setting.device),
+        setting.hidden,
+        torch.ones(setting.facts.hidden, device=setting.device),
+        setting.facts.vocab_size,
+        setting.frequent(FREQUENT).to(setting.device),
+    )
+
+
+def _write_mtp(task: Task, setting: Setting, directory: Path) -> None:
+    head: Any = task.module
+    info = HeadInfo("mtp", "mimo", "hidden", rope=setting.facts.rope)
+    layouts.write(head, info, directory, setting.facts)
+
+
+def _begin_medusa(setting: Setting) -> Task:
+    heads = begin_medusa(setting.facts, MEDUSA_HEADS).to(setting.device)
+    return MedusaTask(heads, setting.hidden, setting.vocabulary)
+
+
+def _write_medusa(task: Task, setting: Setting, directory: Path) -> None:
+    heads: Any = task.module
+    info = HeadInfo("medusa", "medusa", "hidden", lookahead=0)
+    layouts.write(heads, info, directory, setting.facts)
+
+
+def _begin_draft(setting: Setting) -> Task:
+    last = setting.facts.layers - 1
+    kept = sorted({round(last * i / max(DRAFT_LAYERS - 1, 1)) for i in range(DRAFT_LAYERS)})
+    drafter = begin_draft(setting.facts, setting.model, kept).to(setting.device)
+    return DraftTask(drafter, slice(0, 1), setting.vocabulary)
+
+
+def _write_draft(task: Task, setting: Setting, directory: Path) -> None:
+    """A Llama checkpoint without embeddings and LM head: those are its target's."""
+    drafter: Any = task.module
+    facts = setting.facts
+    directory.mkdir(parents=True, exist_ok=True)
+    state = {k: v.detach().cpu().half().contiguous() for k, v in drafter.state_dict().items()}
+    save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": len(drafter.model["layers"]),
+        "vocab_size": facts.vocab_size,
+        "tie_word_embeddings": True,
+        **block_config(facts.block, facts.rope),
+        TARGET: {"checkpoint": facts.name, "sha256": facts.sha256},
+    }
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    (directory / "config.json").write_text(text, encoding="utf-8")
+
+
+_STEPS = Lesson()
+_HEADS = Lesson(step_weights=(1.0, 0.8, 0.6, 0.5), sampled=2048)
+
+KINDS: Mapping[str, Kind] = {
+    "eagle3": Kind(_begin_eagle3, _write_eagle3, _STEPS),
+    "mtp": Kind(_begin_mtp, _write_mtp, Lesson(sampled=2048)),
+    "medusa": Kind(_begin_medusa, _write_medusa, _HEADS),
+    "draft": Kind(_begin_draft, _write_draft, Lesson(step_weights=(1.0,), sampled=2048)),
+}
