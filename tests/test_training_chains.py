@@ -6,7 +6,7 @@ import torch
 
 from export.heads.attention import UnrolledAttention
 from export.training.chains import ChainAttention, read_entries
-from tests.training_support import HIDDEN, packed, small_eagle3
+from tests.trainer_support import HIDDEN, packed, small_eagle3
 
 LENGTHS = (9, 12)
 STEPS = 3
