@@ -20,17 +20,16 @@ _EXCLUDED = np.float32(-1e30)
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Names of tensors: the best tokens of M rows of logits, `count` each, most likely first.
+    """Names of tensors [M, count]: the best tokens of M rows, best first.
 
-    `values` [M, count] raw logits, `places` [M, count] in the draft vocabulary, `ids` [M, count]
-    of the target, `logsumexp` [M, 1].
+    `values` are what they were ranked by, `places` indices into the draft vocabulary, `ids` the
+    target's.
     """
 
     count: int
     values: str
     places: str
     ids: str
-    logsumexp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,28 @@ class Sampling:
     top_k: str
 
 
-def best(graph: Replicas, prefix: str, logits: str, count: int, vocabulary: str | None) -> Best:
-    """`logits` [M, draft vocabulary]; `vocabulary`: the target's ids, None where they are equal."""
+def best(graph: Replicas, prefix: str, rows: str, count: int, vocabulary: str | None) -> Best:
+    """`rows` [M, draft vocabulary]; `vocabulary`: the target's ids, None where they are equal."""
     values, places = f"{prefix}/values", f"{prefix}/places"
     size = graph.constant(f"selection/{count}", np.array([count], np.int64))
-    graph.add_several("TopK", [logits, size], [values, places], axis=-1, largest=1, sorted=1)
-    axis = graph.constant("selection/last_axis", np.array([-1], np.int64))
-    total = graph.add("ReduceLogSumExp", [logits, axis], f"{prefix}/logsumexp", keepdims=1)
-    ids = (
-        places if vocabulary is None else graph.add("Gather", [vocabulary, places], f"{prefix}/ids")
-    )
-    return Best(count, values, places, ids, total)
+    graph.add_several("TopK", [rows, size], [values, places], axis=-1, largest=1, sorted=1)
+    if vocabulary is None:
+        return Best(count, values, places, places)
+    return Best(count, values, places, graph.add("Gather", [vocabulary, places], f"{prefix}/ids"))
+
+
+def log_shares(graph: Replicas, prefix: str, logits: str) -> str:
+    return graph.add("LogSoftmax", [logits], f"{prefix}/log_shares", axis=-1)
+
+
+def logsumexp(graph: Replicas, prefix: str, logits: str, found: Best) -> str:
+    """Of `logits`, [M, 1]. ReduceLogSumExp takes eight times as long as a log-softmax."""
+    shares = log_shares(graph, prefix, logits)
+    first = graph.constant("selection/first", np.array([0], np.int64))
+    largest = graph.add("Gather", [found.values, first], f"{prefix}/largest", axis=1)
+    place = graph.add("Gather", [found.places, first], f"{prefix}/first_place", axis=1)
+    share = graph.add("GatherElements", [shares, place], f"{prefix}/first_share", axis=1)
+    return graph.add("Sub", [largest, share], f"{prefix}/logsumexp")
 
 
 def weights(graph: Replicas, prefix: str, found: Best, sampling: Sampling) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from onnx import TensorProto
 
 from export.heads.step import StepGraph
 from export.replicas import Replicas, buffer, dims, distinct, element_type
-from export.selection import LISTED, Best, Sampling, best, draw, first_of
+from export.selection import LISTED, Best, Sampling, best, draw, first_of, logsumexp
 
 VOCABULARY = "draft_vocabulary"
 _INT64, _INT32, _FLOAT = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT
@@ -50,6 +50,16 @@ def unroll(step: StepGraph, steps: int) -> onnx.ModelProto:
     return graph.build(f"draft.k{steps}", step.model)
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Names of a step's results: `token` and `logsumexp` [1, 1], `weights` [1, T]."""
+
+    found: Best
+    token: str
+    weights: str
+    logsumexp: str
+
+
 @dataclass(slots=True)
 class _Chain:
     """The steps so far. `presents` are the latest K/V tensors by the name of their output."""
@@ -59,7 +69,7 @@ class _Chain:
     vocabulary: str | None
     steps: int
     presents: dict[str, str] = field(default_factory=dict)
-    drawn: list[tuple[Best, str, str]] = field(default_factory=list)
+    drawn: list[_Drawn] = field(default_factory=list)
 
     def step(
         self, k: int, ids: str, states: str | None, sampling: Sampling
@@ -117,7 +127,8 @@ class _Chain:
             return first_of(graph, prefix, best(graph, prefix, logits, 1, self.vocabulary))
         found = best(graph, prefix, logits, min(LISTED, size), self.vocabulary)
         token, weights = draw(graph, prefix, found, sampling, k)
-        self.drawn.append((found, token, weights))
+        total = logsumexp(graph, prefix, logits, found)
+        self.drawn.append(_Drawn(found, token, weights, total))
         return token
 
     def _shifted(self, prefix: str, ids: str, token: str) -> str:
@@ -130,19 +141,19 @@ class _Chain:
         return graph.add("Concat", [rest, token], f"{prefix}/shifted", axis=1)
 
     def finish(self) -> None:
-        graph, steps, count = self.graph, self.steps, self.drawn[0][0].count
+        graph, steps, count = self.graph, self.steps, self.drawn[0].found.count
         flat = graph.constant("flat", np.array([-1], np.int64))
         for name, kind, tensors in (
-            ("draft_ids", _INT64, [token for _, token, _ in self.drawn]),
-            ("logsumexp", _FLOAT, [found.logsumexp for found, _, _ in self.drawn]),
+            ("draft_ids", _INT64, [drawn.token for drawn in self.drawn]),
+            ("logsumexp", _FLOAT, [drawn.logsumexp for drawn in self.drawn]),
         ):
             whole = graph.add("Concat", tensors, f"{name}/whole", axis=0)
             graph.add("Reshape", [whole, flat], name)
             graph.output(name, kind, [steps])
         for name, kind, tensors in (
-            ("top_values", _FLOAT, [found.values for found, _, _ in self.drawn]),
-            ("top_ids", _INT64, [found.ids for found, _, _ in self.drawn]),
-            ("weights", _FLOAT, [weights for _, _, weights in self.drawn]),
+            ("top_values", _FLOAT, [drawn.found.values for drawn in self.drawn]),
+            ("top_ids", _INT64, [drawn.found.ids for drawn in self.drawn]),
+            ("weights", _FLOAT, [drawn.weights for drawn in self.drawn]),
         ):
             graph.add("Concat", tensors, name, axis=0)
             graph.output(name, kind, [steps, count])

@@ -26,7 +26,7 @@ from onnx import TensorProto
 
 from export.heads.step import StepGraph
 from export.replicas import Replicas, buffer, element_type
-from export.selection import best
+from export.selection import best, log_shares
 from export.unroll import draft_vocabulary, enter, last_row, vocabulary_size
 from models.trees import HIDDEN
 
@@ -116,15 +116,16 @@ class _Tree:
     def _candidates(self, level: int, logits: str, scores: str | None) -> None:
         """Outputs `ids` and `scores` of the level; `scores` [n, 1] are those of its nodes."""
         graph, width, prefix = self.graph, self.width, f"level{level}"
-        found = best(graph, prefix, logits, width, self.vocabulary)
+        shares = log_shares(graph, prefix, logits)
+        found = best(graph, prefix, shares, width, self.vocabulary)
         rows = width if level else 1
         graph.add("Identity", [found.ids], f"ids.{level}")
         graph.output(f"ids.{level}", _INT64, [rows, width])
         name = f"scores.{level}"
-        own = name if scores is None else f"{prefix}/log_probabilities"
-        graph.add("Sub", [found.values, found.logsumexp], own)
-        if scores is not None:
-            graph.add("Add", [own, scores], name)
+        if scores is None:
+            graph.add("Identity", [found.values], name)
+        else:
+            graph.add("Add", [found.values, scores], name)
         graph.output(name, _FLOAT, [rows, width])
 
     def _choose(self, level: int, nodes: _Nodes, states: str | None) -> _Nodes:
