@@ -18,6 +18,7 @@ from export.sources import Source
 from models.errors import UserError
 
 _GGUF_TYPES = {"gemma3": "gemma3_text", "qwen3next": "qwen3_next", "falcon-h1": "falcon_h1"}
+_LISTED = 6
 Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 
 
@@ -85,11 +86,14 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         options["config"] = AutoConfig.from_pretrained(directory, **options)
         check_config(options["config"], source.name)
         tokenizer = load_tokenizer(directory, **options)
-        model = load_model(directory, dtype=torch.float32, attn_implementation="eager", **options)
+        options |= {"dtype": torch.float32, "attn_implementation": "eager"}
+        model, loaded = load_model(directory, output_loading_info=True, **options)
     except UserError:
         raise
     except Exception as error:  # each file format has its own family of errors
         raise _unreadable(source, f"could not be read: {_first_line(error)}") from error
+    if loaded["missing_keys"]:
+        raise _unreadable(source, f"lacks {_listed(sorted(loaded['missing_keys']))}.")
     if not tokenizer.is_fast:
         raise _unreadable(source, "has no fast tokenizer (tokenizer.json), which is needed.")
     distinct = tokenizer.eos_token_id != tokenizer.bos_token_id
@@ -113,20 +117,28 @@ def _drop_padding(model: Any, tokenizer: Any) -> int:
     """Take from the LM head the rows of ids that no tokenizer's text has; return those that stay.
 
     Padded to a round number of rows, a checkpoint would give a probability to ids that nothing can
-    print. Embeddings keep their rows, also where the head shares their weights.
+    print.
     """
     known: int = 1 + max(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True).values())
+    cut_head(model, known)
+    return int(model.get_output_embeddings().weight.shape[0])
+
+
+def cut_head(model: Any, most: int) -> None:
+    """Keep the first `most` rows of the LM head.
+
+    Embeddings keep theirs, also where the head shares their weights.
+    """
     head = model.get_output_embeddings()
     rows, width = head.weight.shape
-    if known >= rows:
-        return int(rows)
-    smaller = torch.nn.Linear(width, known, bias=head.bias is not None, dtype=head.weight.dtype)
+    if most >= rows:
+        return
+    smaller = torch.nn.Linear(width, most, bias=head.bias is not None, dtype=head.weight.dtype)
     with torch.no_grad():
-        smaller.weight.copy_(head.weight[:known])
+        smaller.weight.copy_(head.weight[:most])
         if head.bias is not None:
-            smaller.bias.copy_(head.bias[:known])
+            smaller.bias.copy_(head.bias[:most])
     model.set_output_embeddings(smaller)
-    return known
 
 
 def _declared_type(source: Source) -> str:
@@ -169,6 +181,11 @@ def _eos_text(tokenizer: Any, eos_ids: tuple[int, ...]) -> str:
 
 def _ids(value: Any) -> list[int]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} tensors more" if more > 0 else "")
 
 
 def _first_line(error: Exception) -> str:
