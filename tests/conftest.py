@@ -17,6 +17,7 @@ from models.locations import cache_directory, default_package_path
 from models.package import Package, load_package
 from models.session import share_threads
 from tests.checkpoints import make_checkpoint
+from tests.drafters_support import drafting_package
 from tests.engine_support import Reference
 from tests.letters_checkpoint import make_letters_checkpoint
 
@@ -72,6 +73,12 @@ def letters_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not _is_valid(path):
         _export_tiny(make_letters_checkpoint(tmp_path_factory.mktemp("letters")), path, "1")
     return path
+
+
+@pytest.fixture(scope="session")
+def drafting(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """The tiny package with a random drafter of every kind."""
+    return drafting_package(load_package(tiny_package), tmp_path_factory.mktemp("drafting"))
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,6 @@ from tests.drafters_support import (
     CPU,
     MODEL_SIZES,
     Conversation,
-    drafting_package,
     head,
     load,
     make_sampler,
@@ -39,11 +38,6 @@ PROMPT = make_prompt(30)
 KINDS = ("eagle3", "mtp", "draft-model")
 AHEAD = {"eagle3": 1, "mtp": 1, "draft-model": 0}
 LOOKAHEAD = {"eagle3": 1, "mtp": 2, "draft-model": 0}
-
-
-@pytest.fixture(scope="module")
-def drafting(package: Package, tmp_path_factory: pytest.TempPathFactory) -> Package:
-    return drafting_package(package, tmp_path_factory.mktemp("drafting"))
 
 
 @pytest.fixture(scope="module")
