@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from export.checkpoint import Checkpoint
@@ -26,7 +28,7 @@ class TargetFacts:
     `vocab_size` counts its logits; the checkpoint may embed more ids (`embeddings`), which pad it.
     `embeddings` [rows, hidden] and `lm_head` [vocab_size, hidden] are its own tensors, not copies.
     `block` and `rope` are its layers' shape and the part of its config that says how they rotate.
-    `vocabulary` maps tokens to ids. `context` is the number of positions to rotate.
+    `directory` holds the checkpoint. `context` is the number of positions to rotate.
     """
 
     name: str
@@ -39,10 +41,15 @@ class TargetFacts:
     rope: Mapping[str, Any]
     embeddings: Tensor
     lm_head: Tensor
-    vocabulary: Mapping[str, int]
+    tokenizer: Tokenizer
+    directory: Path
 
     def rotary(self) -> Rotary:
         return make_rotary(self.rope, self.block.head_dim, self.context)
+
+    def owns(self, directory: Path) -> bool:
+        """Whether a head lies in the target's own checkpoint."""
+        return directory.resolve() == self.directory.resolve()
 
     @property
     def tap_layers(self) -> tuple[int, ...]:
@@ -75,7 +82,6 @@ def target_facts(checkpoint: Checkpoint, context: int) -> TargetFacts:
     """`checkpoint` must still have its model."""
     config, model = checkpoint.config, checkpoint.model
     heads = int(config.num_attention_heads)
-    tokenizer = checkpoint.tokenizer.backend_tokenizer
     return TargetFacts(
         name=checkpoint.source.name,
         sha256=weights_sha256(checkpoint.source),
@@ -94,5 +100,6 @@ def target_facts(checkpoint: Checkpoint, context: int) -> TargetFacts:
         rope={key: getattr(config, key) for key in ROPE_KEYS if hasattr(config, key)},
         embeddings=model.get_input_embeddings().weight.detach(),
         lm_head=model.get_output_embeddings().weight.detach(),
-        vocabulary=tokenizer.get_vocab(with_added_tokens=True),
+        tokenizer=checkpoint.tokenizer.backend_tokenizer,
+        directory=checkpoint.source.directory,
     )

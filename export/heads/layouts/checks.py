@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from export.heads.facts import TargetFacts
 from export.heads.layouts.files import HeadFiles
+from export.tokenizers import NamedTokenizer, first_difference
 
 TARGET = "target"
 """Our own entry in a head's config.json: {"checkpoint": name, "sha256": digest} of its target."""
@@ -27,23 +29,19 @@ def check_target(files: HeadFiles, facts: TargetFacts) -> None:
             f" not for {facts.name} (sha256 {ours})"
         )
     tokenizer = files.directory / "tokenizer.json"
-    if tokenizer.is_file():
-        _check_tokenizer(files, facts, tokenizer.read_bytes())
+    if tokenizer.is_file() and not facts.owns(files.directory):
+        _check_tokenizer(files, facts, tokenizer)
 
 
-def _check_tokenizer(files: HeadFiles, facts: TargetFacts, raw: bytes) -> None:
+def _check_tokenizer(files: HeadFiles, facts: TargetFacts, path: Path) -> None:
     try:
-        document = json.loads(raw)
-        theirs = dict(document["model"]["vocab"])
-        theirs |= {token["content"]: token["id"] for token in document.get("added_tokens", ())}
-    except (KeyError, TypeError, ValueError):
-        return  # of another kind; sizes are compared in any case
-    for token, number in theirs.items():
-        if facts.vocabulary.get(token) != number:
-            raise files.refused(
-                f"has another tokenizer than {facts.name}: its id {number} is {token!r}, which"
-                f" {facts.name} has as {facts.vocabulary.get(token, 'none')}"
-            )
+        theirs = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise files.refused(f"has an unreadable tokenizer.json ({error})") from None
+    named = (NamedTokenizer(facts.name, facts.tokenizer), NamedTokenizer(files.name, theirs))
+    difference = first_difference(*named)
+    if difference is not None:
+        raise files.refused(f"has another tokenizer than {facts.name}: {difference}")
 
 
 def check_hidden(files: HeadFiles, found: int, facts: TargetFacts, what: str = "states") -> None:
