@@ -106,6 +106,12 @@ class _Known:
         ids = {token: id_ for token, id_ in vocabulary.items() if not _pads(token, id_)}
         return cls(tokenizer.checkpoint, library, json.loads(source), ids)
 
+    @property
+    def added(self) -> set[str]:
+        """Tokens found in a text before it is cut."""
+        found = {added["content"] for added in self.definition.get("added_tokens", ())}
+        return found & self.ids.keys()
+
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         return ids
@@ -136,7 +142,8 @@ def _model(one: _Known, other: _Known) -> str | None:
     """Of the rules that make tokens out of characters."""
     first, second = one.definition["model"], other.definition["model"]
     if first.get("type") != second.get("type"):
-        return f"{one.name} is a {first.get('type')} tokenizer, {other.name} {second.get('type')}"
+        kinds = first.get("type"), second.get("type")
+        return f"{one.name} is a {kinds[0]} tokenizer, {other.name} is a {kinds[1]} one"
     merges = zip_longest(_merges(first), _merges(second))
     for rank, (left, right) in enumerate(merges):
         if left != right:
@@ -178,8 +185,8 @@ def _encodings(one: _Known, other: _Known) -> str | None:
 
 def _texts(one: _Known, other: _Known) -> Iterator[str]:
     yield from _TEXTS
-    for added in one.definition.get("added_tokens", ()):
-        yield f"a{added['content']}b {added['content']} c"
+    for added in sorted(one.added | other.added):
+        yield f"a{added}b {added} c"
     parts = ("normalizer", "pre_tokenizer", "model")
     if any(one.definition.get(part) != other.definition.get(part) for part in parts):
         yield from _token_texts(one)
