@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from export.graph import attribute
 from export.heads.step import StepGraph
 from export.replicas import Replicas, buffer, dims, distinct, element_type
 from export.selection import LISTED, Best, Sampling, best, draw, first_of, logsumexp
@@ -38,9 +39,10 @@ def unroll(step: StepGraph, steps: int) -> onnx.ModelProto:
     """
     graph = Replicas()
     modules = distinct([step.model, *step.later])
-    chain = _Chain(graph, modules, draft_vocabulary(graph, step), steps)
+    size = vocabulary_size(step)
+    chain = _Chain(graph, modules, draft_vocabulary(graph, step), min(LISTED, size), steps)
     states = enter(graph, step)
-    sampling = _sampling(graph, steps, vocabulary_size(step))
+    sampling = _sampling(graph, steps, size)
     ids = graph.input("input_ids", _INT64, [1, "tokens"])
     for k in range(steps):
         _lengths(graph, k)
@@ -67,6 +69,7 @@ class _Chain:
     graph: Replicas
     modules: list[onnx.ModelProto]
     vocabulary: str | None
+    listed: int
     steps: int
     presents: dict[str, str] = field(default_factory=dict)
     drawn: list[_Drawn] = field(default_factory=list)
@@ -122,10 +125,9 @@ class _Chain:
 
     def _select(self, k: int, prefix: str, logits: str, sampling: Sampling) -> str:
         graph = self.graph
-        size = dims(self.modules[0].graph.output, "logits")[-1]
         if k >= self.steps:
             return first_of(graph, prefix, best(graph, prefix, logits, 1, self.vocabulary))
-        found = best(graph, prefix, logits, min(LISTED, size), self.vocabulary)
+        found = best(graph, prefix, logits, self.listed, self.vocabulary)
         token, weights = draw(graph, prefix, found, sampling, k)
         total = logsumexp(graph, prefix, logits, found)
         self.drawn.append(_Drawn(found, token, weights, total))
@@ -141,7 +143,7 @@ class _Chain:
         return graph.add("Concat", [rest, token], f"{prefix}/shifted", axis=1)
 
     def finish(self) -> None:
-        graph, steps, count = self.graph, self.steps, self.drawn[0].found.count
+        graph, steps, count = self.graph, self.steps, self.listed
         flat = graph.constant("flat", np.array([-1], np.int64))
         for name, kind, tensors in (
             ("draft_ids", _INT64, [drawn.token for drawn in self.drawn]),
@@ -164,9 +166,26 @@ def draft_vocabulary(graph: Replicas, step: StepGraph) -> str | None:
 
 
 def vocabulary_size(step: StepGraph) -> int:
-    size = dims(step.model.graph.output, "logits")[-1]
-    assert size > 0, "the graph must say how many logits there are"
-    return size
+    """How many logits a step gives. A traced graph may say so only where it makes them."""
+    if step.ids is not None:
+        return len(step.ids)
+    graph = step.model.graph
+    size = dims(graph.output, "logits")[-1]
+    return size or _width("logits", graph)
+
+
+def _width(name: str, graph: onnx.GraphProto) -> int:
+    """Of a tensor's last axis, by the linear layer behind it."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    producers = {output: node for node in graph.node for output in node.output}
+    while name in producers:
+        node = producers[name]
+        if node.op_type in ("MatMul", "MatMulIntegerToFloat") and node.input[1] in tensors:
+            return int(tensors[node.input[1]].dims[1])
+        if node.op_type == "MatMulNBits":
+            return int(attribute(node, "N", 0))
+        name = node.input[0]
+    raise AssertionError("no linear layer makes the logits")
 
 
 def enter(graph: Replicas, step: StepGraph) -> str | None:

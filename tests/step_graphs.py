@@ -170,13 +170,14 @@ def head_step(sizes: Sizes = Sizes(), *, modules: int = 1, entry: bool = True) -
 
 
 def model_step(sizes: Sizes = Sizes(layers=2)) -> StepGraph:
-    """Like a draft model: tokens alone, the whole vocabulary."""
+    """Like a draft model: tokens alone, the whole vocabulary.
+
+    As where it is traced, the number of logits is not said.
+    """
     whole = Sizes(**{**_fields(sizes), "drafted": sizes.vocabulary})
     model = _Builder(whole, states=False, first_layer=0).model()
-    model.graph.output.remove(next(v for v in model.graph.output if v.name == "logits"))
-    model.graph.output.insert(
-        0, helper.make_tensor_value_info("logits", FLOAT, ["wanted", whole.drafted])
-    )
+    logits = next(value for value in model.graph.output if value.name == "logits")
+    logits.type.tensor_type.shape.dim[1].dim_param = "vocabulary"
     return StepGraph(model, None, None)
 
 

@@ -124,7 +124,7 @@ def test_written_graphs_draft_what_those_in_memory_do(tmp_path: Path, kind: str)
         "integers": lambda: lower(head_step(SIZES), "cpu", form="u8u8"),
         "fp32": lambda: head_step(SIZES),
         "modules": lambda: lower(head_step(SIZES, modules=2), "cpu", form="u8u8"),
-        "model": model_step,
+        "model": lambda: lower(model_step(), "cpu", form="u8u8"),
     }[kind]()
     depths = () if step.later else (1, 3)
     files = write_drafter(tmp_path, "eagle3", step, steps=(1, 3), depths=depths, width=2)
