@@ -87,9 +87,12 @@ def drafter_state_bytes(spec: DrafterSpec, kv_type: str, context: int) -> int:
 
 
 def drafter_weight_bytes(package: Package, spec: DrafterSpec) -> int:
-    """Of a drafter's weights: the mapped files once and each graph's prepacked copy."""
-    files = sum(package.manifest.files[name].bytes for name in spec.weights)
-    return files * (1 + len(spec.graphs) + len(spec.tree_graphs))
+    """Of a drafter's weights: the mapped files once, and each graph's prepacked copy.
+
+    The first file has the linear layers; tables that are only looked up are not copied.
+    """
+    sizes = [package.manifest.files[name].bytes for name in spec.weights]
+    return sum(sizes) + sum(sizes[:1]) * (len(spec.graphs) + len(spec.tree_graphs))
 
 
 def require_drafter_memory(package: Package, spec: DrafterSpec) -> None:

@@ -236,6 +236,14 @@ def _check_names(manifest: Manifest) -> None:
     optional = (manifest.chat_template, target.compact_graph)
     named = [*target.graphs.values(), *target.tree_graphs.values()]
     named += [target.weights, manifest.tokenizer, *filter(None, optional)]
+    for drafter in manifest.drafters:
+        named += [*drafter.graphs.values(), *drafter.tree_graphs.values(), *drafter.weights]
+        if drafter.reads is not None and drafter.reads not in target.features:
+            raise _invalid(
+                MANIFEST,
+                f"has a drafter {drafter.kind} that reads {drafter.reads}, which the target's"
+                " graphs do not give out",
+            )
     for name in named:
         if name not in manifest.files:
             raise _invalid(MANIFEST, f"uses {name!r} without listing it under files")

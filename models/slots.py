@@ -113,7 +113,8 @@ def copy_prefix(source: Slot, target: Slot, length: int) -> None:
             own.numpy()[:, :, :length] = buffer.numpy()[:, :, :length]
     for name, rows in target.features.items():
         rows.numpy()[:length] = source.features[name].numpy()[:length]
-    for kind, state in target.drafters.items():
+    # Leases on another thread may add to them meanwhile.
+    for kind, state in list(target.drafters.items()):
         if kind in source.drafters:
             state.copy_from(source.drafters[kind], length)
 

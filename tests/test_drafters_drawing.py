@@ -50,8 +50,8 @@ def test_a_proposal_outlives_the_lists_it_was_made_of() -> None:
 
 
 def test_gumbels_are_the_exponentials_of_the_same_tokens() -> None:
-    tokens = np.random.default_rng(0).permutation(5000)[:700].astype(np.int64)
-    out = np.empty(700, dtype=np.float32)
+    tokens = np.random.default_rng(0).permutation(50_000)[:20_000].astype(np.int64)
+    out = np.empty(20_000, dtype=np.float32)
     for purpose in (Purpose.TOKEN, Purpose.DRAFT):
         gumbels(9, 33, purpose, counters(tokens), out)
         assert np.allclose(out, -np.log(exponentials(9, 33, purpose, tokens)), atol=2e-6)

@@ -80,6 +80,10 @@ def test_a_drafter_that_does_not_fit_is_refused_by_name(
     spec = dataclasses.replace(HEAD, weights=(package.manifest.target.weights,))
     needed = drafter_weight_bytes(package, spec)
     assert needed == weights * (1 + 2 + 1)
+    tables = package.manifest.tokenizer
+    shared = dataclasses.replace(spec, weights=(*spec.weights, tables))
+    extra = package.manifest.files[tables].bytes
+    assert drafter_weight_bytes(package, shared) == needed + extra
     monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
     with pytest.raises(UserError, match="the drafter eagle3 needs") as refused:
         require_drafter_memory(package, spec)

@@ -29,6 +29,8 @@ CONTENTS = {
     "target.tree.r2.onnx": b"graph for two trees",
     "target.compact.onnx": b"graph that moves",
     "target.weights": bytes(range(256)),
+    "medusa.onnx": b"graph of heads",
+    "medusa.weights": b"heads",
     "tokenizer.json": b'{"version": "1.0"}',
     "chat_template.jinja": "{{ messages }} é".encode(),
 }
@@ -57,6 +59,23 @@ TARGET = TargetSpec(
     tree_graphs=TREE_GRAPHS,
     compact_graph="target.compact.onnx",
     weights="target.weights",
+    features={"hidden": 32},
+)
+
+
+MEDUSA = DrafterSpec(
+    kind="medusa",
+    checkpoint="heads",
+    revision="1",
+    sha256="1" * 64,
+    longest=3,
+    draft_vocab=300,
+    top_k=64,
+    graphs={"3": "medusa.onnx"},
+    weights=("medusa.weights",),
+    reads="hidden",
+    survival=(0.6, 0.3, 0.1),
+    parity={"max_abs": 1e-4},
 )
 
 
@@ -73,7 +92,7 @@ def written(directory: Path, **changes: object) -> Manifest:
         files={name: file_entry(directory / name) for name in CONTENTS},
         parity={"max_abs": 1e-5},
         quality={"kl": 0.008, "agreement": 0.97},
-        drafters=(DrafterSpec(kind="medusa", checkpoint="heads", revision="1"),),
+        drafters=(MEDUSA,),
         settings={"rows": "1,2"},
     )
     manifest = dataclasses.replace(manifest, **changes)  # type: ignore[arg-type]
@@ -100,6 +119,22 @@ def test_optional_entries_may_be_none(tmp_path: Path) -> None:
     target = dataclasses.replace(TARGET, integer_form=None)
     manifest = written(tmp_path, chat_template=None, drafters=(), target=target)
     assert load_package(tmp_path).manifest == manifest
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"graphs": {"3": "mtp.k3.onnx"}}, "'mtp.k3.onnx' without listing it"),
+        ({"tree_graphs": {"3": "medusa.tree.d3.onnx"}}, "'medusa.tree.d3.onnx' without listing it"),
+        ({"weights": ("medusa.weights", "drafters.embedding")}, "'drafters.embedding' without"),
+        ({"reads": "taps"}, "a drafter medusa that reads taps, which the target's graphs"),
+    ],
+)
+def test_a_drafter_names_what_the_package_has(
+    change: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    written(tmp_path, drafters=(dataclasses.replace(MEDUSA, **change),))
+    assert named in refusal(tmp_path).message
 
 
 def test_a_package_may_have_no_graphs_for_trees(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.engine.draft_costs import DraftCosts
 from gateway.engine.learned import Learned
@@ -14,6 +14,7 @@ from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, resolve
 from gateway.engine.requests import Speculation
 from gateway.engine.service import ModelService
+from gateway.engine.status import DrafterStatus
 from models.draft import Drafter
 from models.drafters.cascade import Cascade
 from models.drafters.ngram import NgramDrafter
@@ -36,25 +37,6 @@ _ENGINE_WEIGHT, _ENGINE_MEMORY = 20.0, 0.995
 # Rules under which a drafter draws its tokens: the others judge them by the target alone.
 _DRAWING = ("coupled", "classic", "adasd")
 _BY_PROPOSALS = ("classic", "adasd")
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterStatus:
-    """What is known of one drafter.
-
-    `survival` (by depth, greedy chains) and `run_ms` (by tokens asked for) are as measured here so
-    far. `failures` counts drafts that ended in an error; `problem` is the last one's.
-    """
-
-    name: str
-    loaded: bool
-    checkpoint: str | None = None
-    reads: str | None = None
-    longest: int | None = None
-    survival: tuple[float, ...] = ()
-    run_ms: dict[int, float] = field(default_factory=dict)
-    failures: int = 0
-    problem: str | None = None
 
 
 @dataclass(slots=True)
@@ -246,4 +228,5 @@ class Drafters:
                 drafter.propose(length)
                 taken = (time.perf_counter() - started) * 1e3
                 costs[length] = min(costs.get(length, taken), taken)
+                drafter.propose(0)  # a token that means nothing teaches nothing
         return costs

@@ -32,16 +32,17 @@ class RecurrentDrafter(ChainDrafter):
     def __init__(self, model: DrafterModel, slot: Slot, drawing: Drawing | None) -> None:
         super().__init__(model, slot, drawing, model.graphs.steps)
         self._modules = modules(model.spec)
+        self._state = _state_of(slot, model)
         self._ahead = int(model.spec.reads is not None)
         self._entries = 0
         self._written: tuple[int, ...] = ()
 
     def _draft(self, budget: int) -> Draft:
-        steps, state = self._fitting(budget, len(self._tokens) - self._ahead), self._state()
+        steps = self._fitting(budget, len(self._tokens) - self._ahead)
         if steps == 0:
             return Draft(source=self.name)
-        graph = self._model.graphs.chain(self._slot, state.buffers, steps)
-        entries, count = self._catch_up(state), min(budget, steps)
+        graph = self._model.graphs.chain(self._slot, self._state.buffers, steps)
+        entries, count = self._catch_up(), min(budget, steps)
         self._prepare(graph, count)
         graph.run(self._slot, entries)
         self._note(entries)
@@ -51,32 +52,23 @@ class RecurrentDrafter(ChainDrafter):
         return self._drawn(graph, count)
 
     def _settle(self, tokens: Sequence[int]) -> None:
-        state = self._slot.drafters.get(self.name)
-        if state is not None and self._entries:
+        if self._entries:
             # The last committed token is always fed again: its logits are wanted.
             right = 0
             for written, token in zip(self._written, tokens[:-1], strict=False):
                 if written != token:
                     break
                 right += 1
-            state.length = self._entries + right
+            self._state.length = self._entries + right
         self._entries, self._written = 0, ()
 
-    def _state(self) -> DrafterState:
-        """The slot's, made when first asked for."""
-        state = self._slot.drafters.get(self.name)
-        if state is None:
-            spec, provider = self._model.spec, self._model.graphs.provider
-            state = DrafterState(spec, self._model.kv_type, self._slot.context, provider)
-            self._slot.drafters[self.name] = state
-        return state
-
-    def _catch_up(self, state: DrafterState) -> Entries:
+    def _catch_up(self) -> Entries:
         """The entries that the K/V lacks; of many, all but the last are run here."""
         end = len(self._tokens) - self._ahead
-        start = min(state.length, end - 1)
+        start = min(self._state.length, end - 1)
         if end - start > CHUNK:
-            graph = self._model.graphs.chain(self._slot, state.buffers, self._steps[0])
+            buffers = self._state.buffers
+            graph = self._model.graphs.chain(self._slot, buffers, self._steps[0])
             self._prepare(graph, 0)
             while end - start > CHUNK:
                 graph.run(self._slot, self._between(start, start + CHUNK))
@@ -103,13 +95,22 @@ class RecurrentTreeDrafter(RecurrentDrafter):
         self._branches = branches
 
     def _draft(self, budget: int) -> Draft:
-        graphs, state = self._model.graphs, self._state()
+        graphs = self._model.graphs
         depth = enough(graphs.depths, budget)
         room = self._slot.context + PAD_TOKENS - len(self._tokens) + self._ahead
         if (depth - 1) * self._model.spec.tree_width > room:
             return super()._draft(budget)
-        graph = graphs.tree(self._slot, state.buffers, depth)
-        entries = self._catch_up(state)
+        graph = graphs.tree(self._slot, self._state.buffers, depth)
+        entries = self._catch_up()
         graph.run(self._slot, entries)
         self._note(entries)
         return self._tree(best_candidates(graph, budget, self._branches))
+
+
+def _state_of(slot: Slot, model: DrafterModel) -> DrafterState:
+    """The slot's, made when it is first wanted."""
+    state = slot.drafters.get(model.spec.kind)
+    if state is None:
+        state = DrafterState(model.spec, model.kv_type, slot.context, model.graphs.provider)
+        slot.drafters[model.spec.kind] = state
+    return state
