@@ -38,7 +38,23 @@ def export(
             opset_version=_OPSET,
             dynamo=False,
         )
-        return onnx.load(str(path))
+        traced = onnx.load(str(path))
+        results = module(*arguments)
+    for name, result in zip(
+        outputs, results if isinstance(results, tuple) else (results,), strict=True
+    ):
+        _declare_shape(traced, name, result, axes.get(name, {}))
+    return traced
+
+
+def _declare_shape(
+    traced: onnx.ModelProto, name: str, result: Tensor, dynamic: Mapping[int, str]
+) -> None:
+    """Tracing leaves open what it cannot see through the operators of `export.kernels`."""
+    output = next(value for value in traced.graph.output if value.name == name)
+    for axis, dim in enumerate(output.type.tensor_type.shape.dim):
+        if axis not in dynamic:
+            dim.dim_value = int(result.shape[axis])
 
 
 @contextlib.contextmanager
