@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gateway.engine.costs import RunCosts
 from gateway.engine.engine import Engine
 from gateway.engine.generation import Generation
+from gateway.engine.learned import Learned
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import (
     Delta,
@@ -107,7 +108,7 @@ class TestEngine(Engine):
         return self.drafters.combine([self.drafter_of()], request.speculation, greedy=greedy)
 
 
-def build_engine(package: Package, **options: int) -> TestEngine:
+def build_engine(package: Package, learned: Learned | None = None, **options: int) -> TestEngine:
     """An engine as `Engine.start` makes it, without probing and measuring."""
     chosen = EngineOptions(device="cpu", **{"context": CONTEXT, **options})
     assert chosen.context is not None
@@ -121,6 +122,7 @@ def build_engine(package: Package, **options: int) -> TestEngine:
         ProbeResult(exact=True, tokens=0, differences=()),
         RunCosts(FLAT_COSTS),
         memory_need(package, chosen.slots, chosen.context, chosen.prefill_chunk),
+        learned,
     )
     engine.target, engine.pool_slots = target, slots
     return engine
@@ -128,11 +130,11 @@ def build_engine(package: Package, **options: int) -> TestEngine:
 
 @asynccontextmanager
 async def running(
-    path: Path, rows: Sequence[int] = (), **options: int
+    path: Path, rows: Sequence[int] = (), learned: Learned | None = None, **options: int
 ) -> AsyncIterator[TestEngine]:
     """An engine on the package at `path`, with only the graphs for `rows` where given."""
     package = load_package(path)
-    engine = build_engine(with_rows(package, rows) if rows else package, **options)
+    engine = build_engine(with_rows(package, rows) if rows else package, learned, **options)
     try:
         yield engine
     finally:

@@ -17,6 +17,7 @@ from typing import Any
 from gateway.engine.requests import (
     LOSSLESS_RULES,
     Delta,
+    DrafterTimings,
     Event,
     Finished,
     FinishReason,
@@ -26,6 +27,7 @@ from gateway.engine.requests import (
     TokenLogprob,
     Usage,
 )
+from gateway.engine.status import DrafterStatus, EngineStatus
 from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
 
@@ -146,6 +148,32 @@ class FakeEngine:
         seeded = (replace(request.sampling, seed=seed + index) for index in range(n))
         return [FakeGeneration(self, replace(request, sampling=each)) for each in seeded]
 
+    def status(self) -> EngineStatus:
+        eagle3 = DrafterStatus(
+            name="eagle3",
+            loaded=True,
+            checkpoint="heads/test",
+            reads="taps",
+            longest=4,
+            survival=(0.654321, 0.4),
+            run_ms={1: 1.23456, 4: 2.0},
+        )
+        return EngineStatus(
+            model=MODEL,
+            device="cpu",
+            exact=True,
+            differences=(),
+            slots=4,
+            free_slots=4 - self.running,
+            kv_tokens=0,
+            running=self.running,
+            waiting=0,
+            memory_bytes=1,
+            run_ms={2: 10.00049, 8: 12.0},
+            drafter="ngram+eagle3",
+            drafters=(DrafterStatus("ngram", loaded=True), eagle3),
+        )
+
     def prompt(self, index: int = -1) -> str:
         return "".join(map(chr, self.requests[index].prompt))
 
@@ -230,9 +258,10 @@ def timings(tokens: int, request: GenerationRequest) -> Timings:
         draft_ms=0.2,
         verify_ms=9.0,
         accept_ms=0.4,
-        drafter=request.speculation.drafter,
+        drafter=request.speculation.drafter.replace("auto", "ngram"),
         policy=request.speculation.policy,
         rule=request.speculation.rule,
         lossless=request.speculation.rule in LOSSLESS_RULES,
         exact=True,
+        by_drafter={"ngram": DrafterTimings(8, 6, 3)},
     )

@@ -1,7 +1,8 @@
-"""How much of a draft a round verifies."""
+"""Whether a round runs a learned drafter, how far, and how much of a draft it verifies."""
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.engine.controller import LONGEST_DRAFT, Controller
+from gateway.engine.controller import LONGEST_DRAFT, Candidate, Controller, Plan
 from gateway.engine.costs import RunCosts
+from gateway.engine.draft_costs import DraftCosts
 from gateway.engine.requests import Speculation
 from models.draft import Draft, Proposal
+from models.drafters.survival import Published, Survival
 
 FREE = RunCosts({2: 10.0, 32: 10.0})
 STEEP = RunCosts({2: 10.0, 4: 30.0, 32: 310.0})
@@ -226,3 +229,128 @@ def test_a_draft_without_confidence_is_believed() -> None:
     draft = Draft(tokens=(1, 2, 3), source="x")
     assert auto(GENTLE).select(draft, others=0) is draft
     assert auto(STEEP).select(draft, others=0) == Draft(tokens=(1,), source="x")
+
+
+def candidate(
+    *survival: float, cost: float = 1.0, name: str = "eagle3", tree: bool = False
+) -> Candidate:
+    """A drafter of known survival by depth that costs `cost` a token."""
+    steps = range(1, 9)
+    return Candidate(
+        name=name,
+        longest=len(survival),
+        costs=DraftCosts({step: cost * step for step in steps}),
+        survival=Survival(Published(survival), 1.0, 1.0),
+        tree=tree,
+    )
+
+
+GOOD = (0.7, 0.5, 0.35, 0.25)
+
+
+def best_length(survival: tuple[float, ...], cost: float, costs: RunCosts) -> tuple[int, float]:
+    """By the definition, E[tau] / (T_draft + T_verify) against plain decoding."""
+    gains = {0: 1.0}
+    for length in range(1, len(survival) + 1):
+        time = cost * length + costs.predict(1 + length)
+        gains[length] = (1 + sum(survival[:length])) * costs.predict(1) / time
+    best = max(gains, key=gains.__getitem__)
+    return best, gains[best]
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.5, 1.0, 2.0, 4.0, 8.0])
+def test_a_learned_drafter_runs_as_far_as_it_pays(cost: float) -> None:
+    length, gain = best_length(GOOD, cost, GENTLE)
+    plan = auto(GENTLE).plan(Draft(), [candidate(*GOOD, cost=cost)], others=0, budget=8)
+    assert plan == (Plan("eagle3", length) if gain >= 1.03 else None)
+
+
+def test_the_lengths_that_pay_differ_with_the_cost() -> None:
+    """Otherwise the test above would say nothing."""
+    found = {best_length(GOOD, cost, GENTLE)[0] for cost in (0.05, 0.5, 1.0, 2.0, 4.0, 8.0)}
+    assert {0, 4} < found
+
+
+def test_a_plan_keeps_to_the_budget_and_to_what_the_drafter_can() -> None:
+    cheap = candidate(*(0.99,) * 4, cost=0.01)
+    assert auto(FREE).plan(Draft(), [cheap], others=0, budget=2) == Plan("eagle3", 2)
+    assert auto(FREE).plan(Draft(), [cheap], others=0, budget=16) == Plan("eagle3", 4)
+    assert auto(FREE).plan(Draft(), [cheap], others=0, budget=0) is None
+    assert auto(FREE).plan(Draft(), [], others=0, budget=4) is None
+    tree = candidate(*(0.99,) * 4, cost=0.01, tree=True)
+    assert auto(FREE).plan(Draft(), [tree], others=0, budget=16) == Plan("eagle3", 16)
+
+
+def test_what_is_free_and_better_spares_the_run() -> None:
+    head = candidate(*GOOD, cost=1.0)
+    assert auto(FREE).plan(chain(0.9, 0.9, 0.9), [head], others=0, budget=4) is None
+    assert auto(FREE).plan(chain(0.3), [head], others=0, budget=4) is not None
+
+
+def test_of_several_the_one_that_pays_most_runs() -> None:
+    dear, cheap = candidate(*GOOD, cost=2.0), candidate(*GOOD, cost=0.5, name="mtp")
+    plan = auto(FREE).plan(Draft(), [dear, cheap], others=0, budget=4)
+    assert plan is not None
+    assert plan.name == "mtp"
+
+
+def test_company_waits_for_a_draft_as_well() -> None:
+    """The same drafter pays alone, and not where three others would wait for it too."""
+    head = candidate(0.5, cost=3.0)
+    assert auto(FREE).plan(Draft(), [head], others=0, budget=1) == Plan("eagle3", 1)
+    assert auto(FREE).plan(Draft(), [head], others=3, budget=1) is None
+
+
+def test_a_drafter_that_does_not_pay_is_tried_within_a_share_of_the_time() -> None:
+    """One that is slow and always wrong: what it costs stays below a hundredth or so."""
+    controller, head = auto(FREE), candidate(0.01, 0.0001, cost=5.0)
+    tries = [controller.plan(Draft(), [head], 0, 8) for _ in range(2000)]
+    spent = sum(head.costs.predict(plan.budget) for plan in tries if plan is not None)
+    assert 0 < spent <= 0.011 * 2000 * FREE.predict(1)
+
+
+def test_a_drafter_comes_back_when_it_pays_again() -> None:
+    controller = auto(FREE)
+    head = dataclasses.replace(
+        candidate(cost=1.0), longest=4, survival=Survival(Published((0.6,)), 4.0, 0.9)
+    )
+    right, rounds = Draft((1, 2, 3, 4)), 0
+
+    def round_(said: tuple[int, ...]) -> bool:
+        plan = controller.plan(Draft(), [head], 0, 4)
+        if plan is not None:
+            head.survival.observe(right.first(plan.budget), said)
+        return plan is not None
+
+    for _ in range(300):
+        round_((9,))
+    assert sum(round_((9,)) for _ in range(100)) <= 12, "it is hardly tried"
+    while rounds < 400 and sum(round_((1, 2, 3, 4, 5)) for _ in range(10)) < 10:
+        rounds += 10
+    assert rounds < 400
+
+
+def test_fixed_runs_it_wherever_nothing_better_is_free() -> None:
+    fixed = Controller(Speculation(policy="fixed", length=8), STEEP)
+    head = candidate(0.3, 0.1, cost=100.0)
+    assert fixed.plan(Draft(), [head], others=0, budget=8) == Plan("eagle3", 2)
+    assert fixed.plan(chain(0.2), [head], others=0, budget=8) == Plan("eagle3", 2)
+    assert fixed.plan(chain(0.9), [head], others=0, budget=8) is None
+    hopeless = candidate(0.0)
+    assert fixed.plan(Draft(), [hopeless], others=0, budget=8) == Plan("eagle3", 1)
+
+
+def test_what_was_drawn_is_cut_before_a_token_is_looked_at() -> None:
+    """Whether a drawn token is verified may depend on what comes before it, not on itself: a sure
+    token behind a doubtful one must not save it."""
+    doubtful = Draft((1, 2), None, PROPOSALS[:2], (0.01, 0.99), "x")
+    costs = RunCosts({2: 10.0, 3: 10.2, 32: 16.0})
+    assert auto(costs).select(doubtful, others=1).tokens == ()
+    sure = Draft((1, 2, 3), None, PROPOSALS[:3], (0.9, 0.9, 0.01), "x")
+    assert auto(costs).select(sure, others=1).tokens == (1, 2)
+
+
+def test_a_cut_keeps_who_proposed_what() -> None:
+    mixed = dataclasses.replace(FORKED, sources=("a", "b", "a", "b", "a"))
+    costs = RunCosts({2: 10.0, 12: 10.0 + 10 * 0.7})
+    assert auto(costs).select(mixed, others=1).sources == ("a", "a", "b", "a")

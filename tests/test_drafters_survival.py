@@ -72,7 +72,17 @@ def test_what_one_request_teaches_is_the_next_ones_prior() -> None:
     for _ in range(9):
         first.observe(CHAIN, (1, 2, 3))
     assert engine.accepted(0) == second.accepted(0) == pytest.approx(9.5 / 10)
-    assert first.accepted(0) > engine.accepted(0)
+    second.observe(CHAIN, (9,))
+    assert second.accepted(0) == pytest.approx(0.95 / 2)
+    assert engine.accepted(0) == pytest.approx(9.5 / 11)
+
+
+def test_a_prior_fades_like_outcomes() -> None:
+    """Otherwise a drafter that fails one request would be run for what it does for others."""
+    survival = Survival(Published((0.6,)), weight=4.0, memory=0.9)
+    for _ in range(60):
+        survival.observe(CHAIN, (9,))
+    assert survival.accepted(0) < 0.01
 
 
 def test_expected_tokens_sums_over_paths() -> None:

@@ -61,9 +61,11 @@ def row(index: int, tokens: tuple[int, ...] = DECODE) -> Row:
 
 
 @asynccontextmanager
-async def serving(most_rows: int) -> AsyncIterator[tuple[ModelService, FakeTarget]]:
+async def serving(
+    most_rows: int, *, overlap: bool = False
+) -> AsyncIterator[tuple[ModelService, FakeTarget]]:
     target = FakeTarget()
-    service = ModelService(target, most_rows)
+    service = ModelService(target, most_rows, overlap=overlap)
     try:
         yield service, target
     finally:

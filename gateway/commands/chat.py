@@ -195,7 +195,7 @@ def summary(response: dict[str, Any]) -> str:
         f"TPOT {_figure(timings.get('tpot_ms'), '.1f')} ms",
         f"first token {_figure(timings.get('ttft_ms'), '.0f')} ms",
         f"{usage.get('output_tokens', 0)} tokens",
-        f"drafts accepted {timings.get('draft_n_accepted', 0)} of {timings.get('draft_n', 0)}",
+        f"drafts accepted {_accepted(timings)}",
         "speculation off"
         if timings.get("policy") == "off"
         else f"{timings.get('drafter', '?')}, {timings.get('policy', '?')}",
@@ -205,6 +205,17 @@ def summary(response: dict[str, Any]) -> str:
     if response.get("status") != "completed":
         parts.append(str(response.get("status")))
     return " | ".join(parts)
+
+
+def _accepted(timings: dict[str, Any]) -> str:
+    """Of all drafters, and of each where there were several."""
+    by_drafter = timings.get("by_drafter") or {}
+    shares = [
+        f"{name} {each.get('draft_n_accepted', 0)} of {each.get('draft_n', 0)}"
+        for name, each in by_drafter.items()
+    ]
+    total = f"{timings.get('draft_n_accepted', 0)} of {timings.get('draft_n', 0)}"
+    return total if len(shares) < 2 else f"{total} ({', '.join(shares)})"
 
 
 def _figure(value: float | None, form: str) -> str:

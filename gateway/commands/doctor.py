@@ -16,10 +16,11 @@ from typing import Any
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.serve import bind, require_safe_address
 from gateway.engine.loading import slot_context
+from gateway.engine.names import JOIN, NGRAM, OFF, resolve
 from gateway.settings import Settings
 from models.errors import UserError
 from models.memory import available_bytes, format_bytes, memory_need, require_memory
-from models.package import Package, load_package
+from models.package import DrafterSpec, Package, load_package
 from models.processor import cpu_flags, has_integer_dot_product, processor_count
 from models.providers import load_onnxruntime, nvidia_devices, select_provider
 
@@ -173,13 +174,24 @@ def _package(settings: Settings) -> tuple[Package | None, Section]:
         "built for": target.device,
         "context": target.context_length,
         "rows": list(package.row_counts),
-        "drafters": ["ngram", *(drafter.kind for drafter in manifest.drafters)],
+        "drafters": [NGRAM, *map(_drafter, manifest.drafters)],
         "chat template": manifest.chat_template is not None,
         "files": {name: entry.bytes for name, entry in manifest.files.items()},
         "parity": dict(manifest.parity),
         "quality": dict(manifest.quality),
     }
     return package, section
+
+
+def _drafter(spec: DrafterSpec) -> str:
+    known = [
+        " @ ".join(filter(None, (spec.checkpoint, spec.revision))),
+        f"reads {spec.reads or 'tokens'}",
+        f"{spec.longest} tokens at most",
+    ]
+    if spec.survival:
+        known.append("survival " + " ".join(f"{share:.2f}" for share in spec.survival))
+    return f"{spec.kind} ({'; '.join(known)})"
 
 
 def _use(settings: Settings, package: Package | None) -> Section:
@@ -204,11 +216,19 @@ def _use(settings: Settings, package: Package | None) -> Section:
             )
 
     _noting(section, check)
+    drafter = settings.speculation_drafter
+
+    def check_drafter() -> None:
+        nonlocal drafter
+        kinds = [spec.kind for spec in package.manifest.drafters]
+        drafter = JOIN.join(resolve(drafter, kinds)) or OFF
+
+    _noting(section, check_drafter)
     section.found["slots"] = settings.slots
     section.found["threads"] = settings.threads or processor_count()
     section.found["context"] = settings.context or target.context_length
     section.found["speculation"] = {
-        "drafter": settings.speculation_drafter,
+        "drafter": drafter,
         "policy": settings.speculation_policy,
         "length": settings.speculation_length or "auto",
     }

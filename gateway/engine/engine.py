@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
 from gateway.engine.costs import RunCosts
-from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters, DrafterStatus
+from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
 from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
@@ -19,6 +19,7 @@ from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
+from gateway.engine.status import EngineStatus
 from models.drafters.cascade import Cascade
 from models.errors import UserError
 from models.memory import MemoryNeed
@@ -31,25 +32,6 @@ from models.target import Row, Target
 from models.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """A snapshot of what an engine is doing."""
-
-    model: str
-    device: str
-    exact: bool
-    differences: tuple[str, ...]
-    slots: int
-    free_slots: int
-    kv_tokens: int
-    running: int
-    waiting: int
-    memory_bytes: int
-    run_ms: dict[int, float]
-    drafter: str
-    drafters: tuple[DrafterStatus, ...]
 
 
 class Engine:

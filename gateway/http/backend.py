@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from gateway.engine.conversation import Encoder, Template
 from gateway.engine.requests import Event, GenerationRequest
+from gateway.engine.status import EngineStatus
 from models.package import Package
 from models.tokenizer import TokenTable
 
@@ -61,5 +62,7 @@ class Engine(Protocol):
 
     def open_choices(self, request: GenerationRequest, n: int) -> Sequence[Generation]:
         """`n` answers to one prompt, each with a seed of its own."""
+
+    def status(self) -> EngineStatus: ...
 
     async def close(self) -> None: ...

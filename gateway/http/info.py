@@ -1,14 +1,19 @@
-"""Models, health and readiness."""
+"""Models, status, health and readiness."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
+from gateway.engine.names import NGRAM
+from gateway.engine.status import EngineStatus
 from gateway.http.backend import Engine
 from gateway.http.gateway import Gateway, model_not_found
 from gateway.http.guard import json_response
+from gateway.http.timings import MILLISECOND_DIGITS, RATIO_DIGITS
 
 
 class InfoRoutes:
@@ -18,6 +23,7 @@ class InfoRoutes:
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_get("/health", self.health)
         router.add_get("/ready", self.ready)
+        router.add_get("/v1/status", self.status)
         router.add_get("/v1/models", self.models)
         router.add_get("/v1/models/{model:.+}", self.model)
 
@@ -31,6 +37,10 @@ class InfoRoutes:
             return json_response({"status": "ready"})
         status = "draining" if self._gateway.draining else "loading"
         return json_response({"status": status}, 503)
+
+    async def status(self, request: web.Request) -> web.Response:
+        """What the engine does, and what it has measured of its target and its drafters."""
+        return json_response(_status(self._gateway.accepting().status()))
 
     async def models(self, request: web.Request) -> web.Response:
         engine = self._gateway.accepting()
@@ -51,4 +61,25 @@ def _describe(engine: Engine) -> dict[str, Any]:
         "created": manifest.created,
         "owned_by": "outpace",
         "context_length": engine.context_length,
+        "drafters": [NGRAM, *(drafter.kind for drafter in manifest.drafters)],
     }
+
+
+def _status(status: EngineStatus) -> dict[str, Any]:
+    written = dataclasses.asdict(status)
+    return {
+        **written,
+        "run_ms": _milliseconds(status.run_ms),
+        "drafters": [
+            {
+                **drafter,
+                "survival": [round(share, RATIO_DIGITS) for share in drafter["survival"]],
+                "run_ms": _milliseconds(drafter["run_ms"]),
+            }
+            for drafter in written["drafters"]
+        ],
+    }
+
+
+def _milliseconds(by_width: Mapping[int, float]) -> dict[str, float]:
+    return {str(width): round(each, MILLISECOND_DIGITS) for width, each in by_width.items()}

@@ -40,7 +40,7 @@ class Published:
 
 
 class Survival:
-    """Estimates by depth: a prior worth `weight` outcomes, and outcomes that fade by `memory`.
+    """Estimates by depth: they begin as a prior worth `weight` outcomes; all fade by `memory`.
 
     The prior hears of every outcome, so that what one request teaches is the next one's prior. A
     tree's token at a depth is accepted where any of those that follow the path so far is right.
@@ -54,10 +54,9 @@ class Survival:
         self._tried: list[float] = []
 
     def accepted(self, depth: int) -> float:
-        prior = self._prior.accepted(depth)
         if depth >= len(self._tried):
-            return prior
-        return (self._right[depth] + self._weight * prior) / (self._tried[depth] + self._weight)
+            return self._prior.accepted(depth)
+        return self._right[depth] / self._tried[depth]
 
     def expected(self, length: int) -> float:
         """Accepted tokens to expect of a draft of `length`: the sum of the survivals s_i."""
@@ -82,8 +81,8 @@ class Survival:
 
     def _note(self, depth: int, right: bool) -> None:
         if depth == len(self._tried):
-            self._tried.append(0.0)
-            self._right.append(0.0)
+            self._tried.append(self._weight)
+            self._right.append(self._weight * self._prior.accepted(depth))
         self._tried[depth] = self._tried[depth] * self._memory + 1.0
         self._right[depth] = self._right[depth] * self._memory + right
 

@@ -1,0 +1,317 @@
+"""Learned drafters in the engine: on the worker, by name, failing, cancelled, paying or not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.engine.requests import Delta, DrafterTimings, GenerationRequest, Speculation
+from models.errors import UserError
+from models.sampling.parameters import Sampling
+from tests.engine_support import Reference, TestEngine, ask, is_idle, read, running, until
+from tests.learned_support import LONGEST, FakeLearned, Made
+
+PLAIN_PROMPT = tuple(range(3, 60))
+"""No token comes twice: n-grams find nothing in it."""
+
+COUNT = 24
+
+
+def eagle(length: int | None = None, **fields: object) -> Speculation:
+    known: dict[str, object] = {"drafter": "eagle3", "policy": "fixed" if length else "auto"}
+    return Speculation(**{**known, "length": length, **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def answer(reference: Reference) -> list[int]:
+    return reference.answer(PLAIN_PROMPT, COUNT + 8)
+
+
+def opened(engine: TestEngine, **fields: object) -> GenerationRequest:
+    known: dict[str, object] = {"ignore_eos": True, "max_tokens": COUNT, **fields}
+    return GenerationRequest(PLAIN_PROMPT, **known)  # type: ignore[arg-type]
+
+
+async def test_it_proposes_on_the_worker_and_the_answer_stays_the_targets(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3))
+        again = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3))
+    assert said.ids == again.ids == answer[:COUNT]
+    assert threading.current_thread().name not in learned.threads
+    assert learned.loads == ["eagle3"], "once"
+    timings = said.finished.timings
+    assert timings.drafter == "eagle3"
+    assert timings.rounds == 6, "the first token, then four a round, the last round three"
+    assert timings.by_drafter == {"eagle3": DrafterTimings(17, 17, 6)}
+    assert set(said.sources) == {"target", "eagle3"}
+    assert timings.draft_ms > 0
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+async def test_many_at_once_are_answered_as_alone(
+    tiny_package: Path, reference: Reference, answer: list[int], wrong: int
+) -> None:
+    """Fewer runs than rounds: those that draft together are verified together."""
+    learned = FakeLearned(script=answer, wrong=wrong)
+    async with running(tiny_package, learned=learned) as engine:
+        await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
+        engine.target.runs.clear()
+        calls = [
+            ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3)) for _ in range(4)
+        ]
+        answers = await asyncio.gather(*calls)
+        assert is_idle(engine)
+    assert [said.ids for said in answers] == [answer[:COUNT]] * 4
+    rounds = sum(said.finished.timings.rounds for said in answers)
+    assert len(engine.target.runs) < rounds / 2
+
+
+@pytest.mark.parametrize("name", ["auto", "cascade", "ngram+eagle3", "eagle3+ngram"])
+async def test_a_cascade_drafts_for_free_and_by_the_head(
+    tiny_package: Path, reference: Reference, name: str
+) -> None:
+    prompt = tuple(range(3, 30)) * 2
+    whole = reference.answer(prompt, 40)
+    learned = FakeLearned(("medusa", "eagle3"), script=whole)
+    speculation = Speculation(name, "fixed", 4)
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, prompt, max_tokens=32, speculation=speculation)
+    timings = said.finished.timings
+    assert said.ids == whole[:32]
+    assert timings.drafter == "ngram+eagle3"
+    assert learned.loads == ["eagle3"], "the preferred one alone"
+    assert timings.by_drafter.keys() <= {"ngram", "eagle3"}
+    assert timings.by_drafter["eagle3"].draft_n_accepted > 0
+    assert sum(part.draft_n for part in timings.by_drafter.values()) == timings.draft_n
+    accepted = sum(part.draft_n_accepted for part in timings.by_drafter.values())
+    assert accepted == timings.draft_n_accepted
+    for source, part in timings.by_drafter.items():
+        assert said.sources.count(source) == part.draft_n_accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "told"),
+    [
+        ("mtp", ("eagle3",), "auto, cascade, ngram, eagle3, off"),
+        ("eagle3", (), "auto, ngram, off"),
+        ("cascade", (), "auto, ngram, off"),
+        ("ngram+mtp", ("eagle3",), "auto, cascade, ngram, eagle3, off"),
+    ],
+)
+async def test_a_drafter_that_the_package_has_not_is_refused(
+    tiny_package: Path, name: str, kinds: tuple[str, ...], told: str
+) -> None:
+    async with running(tiny_package, learned=FakeLearned(kinds) if kinds else None) as engine:
+        with pytest.raises(UserError) as refused:
+            engine.open(opened(engine, speculation=Speculation(name)))
+    assert refused.value.code == "unknown_drafter"
+    assert told in refused.value.message
+
+
+async def test_off_runs_nothing(tiny_package: Path, answer: list[int]) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        for speculation in (Speculation("off"), Speculation("eagle3", "off")):
+            said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=speculation)
+            assert said.ids == answer[:COUNT]
+            assert said.finished.timings.drafter == "off"
+    assert (learned.loads, learned.proposed) == ([], [])
+
+
+RULES = [
+    ({"temperature": 0.8, "seed": 1}, {"rule": "coupled"}, Made("eagle3", True, True, 1)),
+    ({"temperature": 0.8, "seed": 1}, {"rule": "classic"}, Made("eagle3", True, False, 1)),
+    ({"temperature": 0.8, "seed": 1}, {"rule": "adasd"}, Made("eagle3", True, False, 1)),
+    ({"temperature": 0.8, "seed": 1}, {"rule": "typical"}, Made("eagle3", False, False, 1)),
+    ({"temperature": 0.8, "seed": 1}, {"branches": 4}, Made("eagle3", False, True, 4)),
+]
+
+
+@pytest.mark.parametrize(("sampling", "fields", "made"), RULES)
+async def test_it_is_made_for_how_its_drafts_are_verified(
+    tiny_package: Path, sampling: dict[str, float], fields: dict[str, object], made: Made
+) -> None:
+    learned = FakeLearned()
+    async with running(tiny_package, learned=learned) as engine:
+        await ask(
+            engine,
+            PLAIN_PROMPT,
+            max_tokens=3,
+            sampling=Sampling(**sampling),  # type: ignore[arg-type]
+            speculation=eagle(3, **fields),
+        )
+    assert learned.made[-1] == made
+
+
+async def test_a_drafter_that_fails_is_gone_without(
+    tiny_package: Path, answer: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Logged once, seen in the status; nobody's answer fails."""
+    learned = FakeLearned(script=answer)
+
+    def fail() -> None:
+        if len(learned.proposed) % 3 == 0:
+            raise RuntimeError("the kernel failed")
+
+    learned.before = fail
+    async with running(tiny_package, learned=learned) as engine:
+        for speculation in (eagle(3), eagle(3), Speculation("cascade", "fixed", 3)):
+            said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=speculation)
+            assert said.ids == answer[:COUNT]
+        (_, status) = engine.status().drafters
+        assert is_idle(engine)
+    assert (status.failures, status.problem) == (3, "the kernel failed")
+    assert len(learned.proposed) == 9, "three rounds of every answer"
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("by", ["leaving", "cancel"])
+async def test_a_slot_is_nobody_elses_before_its_draft_has_ended(
+    tiny_package: Path, answer: list[int], by: str
+) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned, slots=1) as engine:
+        await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
+        learned.gate.clear()
+        async with engine.open(opened(engine, speculation=eagle(3))) as generation:
+            await until(lambda: len(learned.proposed) == 1)
+            if by == "cancel":
+                generation.cancel()
+                said = await asyncio.wait_for(read(generation), 5)
+                assert said.finished.reason == "cancelled"
+        assert engine.status().free_slots == 0, "the draft still runs"
+        waiting = asyncio.ensure_future(
+            ask(engine, (1, 2, 3), max_tokens=4, speculation=Speculation("off"))
+        )
+        await asyncio.sleep(0.02)
+        length = engine.pool_slots[0].length
+        assert length >= len(PLAIN_PROMPT), "and its slot is as it was"
+        learned.gate.set()
+        assert len((await waiting).ids) == 4
+        assert is_idle(engine)
+
+
+async def test_a_draft_that_waits_is_cancelled_at_once(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned, slots=2) as engine:
+        await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
+        learned.gate.clear()
+        async with (
+            engine.open(opened(engine, speculation=eagle(3))) as first,
+            engine.open(opened(engine, speculation=eagle(3))) as second,
+        ):
+            reading = asyncio.ensure_future(read(first))
+            await until(lambda: len(learned.proposed) == 1)
+            # The second request's prompt or draft is behind the draft that runs.
+            await asyncio.sleep(0.02)
+            second.cancel()
+            said = await asyncio.wait_for(read(second), 5)
+            assert said.finished.reason == "cancelled"
+            learned.gate.set()
+            assert (await reading).ids == answer[:COUNT]
+        assert is_idle(engine)
+
+
+async def test_closing_ends_whoever_drafts(tiny_package: Path, answer: list[int]) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
+        learned.gate.clear()
+        async with engine.open(opened(engine, speculation=eagle(3))) as generation:
+            reading = asyncio.ensure_future(read(generation))
+            await until(lambda: len(learned.proposed) == 1)
+            closing = asyncio.ensure_future(engine.close())
+            await asyncio.sleep(0.01)
+            learned.gate.set()
+            await closing
+            with pytest.raises(UserError) as error:
+                await asyncio.wait_for(reading, 5)
+    assert error.value.code == "draining"
+    assert engine.status().drafters[1].failures == 0
+
+
+async def test_graphs_load_once_for_all_who_wait(tiny_package: Path, answer: list[int]) -> None:
+    learned = FakeLearned(script=answer)
+    gate = threading.Event()
+    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
+    async with running(tiny_package, learned=learned) as engine:
+        async with engine.open(opened(engine, speculation=eagle(3))) as leaver:
+            others = [
+                asyncio.ensure_future(ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3)))
+                for _ in range(2)
+            ]
+            await until(lambda: learned.loads == ["eagle3"])
+            plain = await ask(engine, (1, 2, 3), max_tokens=4, speculation=Speculation("off"))
+            assert len(plain.ids) == 4, "others go on meanwhile"
+            leaver.cancel()
+            assert (await read(leaver)).finished.reason == "cancelled"
+        gate.set()
+        assert [said.ids for said in await asyncio.gather(*others)] == [answer[:4]] * 2
+    assert learned.loads == ["eagle3"]
+
+
+async def test_a_drafter_for_which_there_is_no_memory_is_refused_until_there_is(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+
+    def refuse() -> None:
+        if len(learned.loads) == 1:
+            raise UserError("it does not fit.", code="out_of_memory")
+
+    learned.loading = refuse
+    async with running(tiny_package, learned=learned) as engine:
+        with pytest.raises(UserError) as error:
+            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+        assert error.value.code == "out_of_memory"
+        assert is_idle(engine)
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+    assert said.ids == answer[:4]
+
+
+async def test_the_status_lists_all_drafters(tiny_package: Path, answer: list[int]) -> None:
+    learned = FakeLearned(("eagle3", "mtp"), script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3))
+        status = engine.status()
+    ngram, eagle3, mtp = status.drafters
+    assert status.drafter == "ngram+eagle3"
+    assert (ngram.name, ngram.loaded) == ("ngram", True)
+    assert (eagle3.name, eagle3.loaded, mtp.name, mtp.loaded) == ("eagle3", True, "mtp", False)
+    assert (eagle3.checkpoint, eagle3.reads, eagle3.longest) == ("test", "taps", LONGEST)
+    assert eagle3.survival[0] > mtp.survival[0], "its drafts were right"
+    assert sorted(eagle3.run_ms) == [1, 2, 3, 4]
+    assert mtp.run_ms == {}
+
+
+async def test_a_drafter_that_is_always_wrong_is_hardly_run(
+    tiny_package: Path, reference: Reference
+) -> None:
+    whole = reference.answer(PLAIN_PROMPT, 130)
+    learned = FakeLearned(script=whole, wrong=1)
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=130, speculation=eagle())
+        warm = len(learned.proposed)
+        await ask(engine, PLAIN_PROMPT, max_tokens=130, speculation=eagle())
+    assert said.ids == whole
+    assert said.finished.timings.rounds == 129
+    assert len(learned.proposed) - warm <= warm
+
+
+async def test_delta_sources_name_the_drafter_of_every_token(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=9, speculation=eagle(3))
+    assert all(isinstance(delta, Delta) for delta in said.deltas)
+    assert said.sources == ["target", *(["eagle3"] * 3 + ["target"]) * 2]

@@ -1,0 +1,45 @@
+"""Models and status on the wire."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.drafters_support import HEAD
+from tests.fake_engine import MODEL, FakeEngine
+from tests.http_serving import serving
+from tests.test_http_guard import get
+
+
+async def test_the_status_tells_what_was_measured_of_the_drafters() -> None:
+    async with serving(FakeEngine()) as served:
+        code, status = await get(served, "/v1/status")
+    assert code == 200
+    assert (status["model"], status["free_slots"], status["drafter"]) == (MODEL, 4, "ngram+eagle3")
+    assert status["run_ms"] == {"2": 10.0, "8": 12.0}
+    ngram, eagle3 = status["drafters"]
+    assert (ngram["name"], ngram["loaded"], ngram["checkpoint"]) == ("ngram", True, None)
+    assert eagle3 == {
+        "name": "eagle3",
+        "loaded": True,
+        "checkpoint": "heads/test",
+        "reads": "taps",
+        "longest": 4,
+        "survival": [0.6543, 0.4],
+        "run_ms": {"1": 1.235, "4": 2.0},
+        "failures": 0,
+        "problem": None,
+    }
+
+
+async def test_there_is_no_status_before_the_model_is_loaded() -> None:
+    async with serving(None) as served:
+        assert (await get(served, "/v1/status"))[0] == 503
+
+
+async def test_models_name_their_drafters() -> None:
+    engine = FakeEngine()
+    manifest = dataclasses.replace(engine.package.manifest, drafters=(HEAD,))
+    engine.package = dataclasses.replace(engine.package, manifest=manifest)
+    async with serving(engine) as served:
+        _, body = await get(served, "/v1/models")
+    assert body["data"][0]["drafters"] == ["ngram", "eagle3"]
