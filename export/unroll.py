@@ -24,6 +24,7 @@ from onnx import TensorProto
 
 from export.graph import attribute
 from export.heads.step import StepGraph
+from export.last_row import LAST, only_last
 from export.replicas import Replicas, buffer, dims, distinct, element_type
 from export.selection import LISTED, Best, Sampling, best, draw, first_of, logsumexp
 
@@ -85,19 +86,21 @@ class _Chain:
         if states is not None:
             feeds["states"] = states
         results = self._buffers(module, k, feeds)
-        found = graph.copy(module, prefix, feeds, results)
+        # Steps behind this one run over one token as it is.
+        run = only_last(module) if k == last_module else module
+        found = graph.copy(run, prefix, feeds, results)
         token = self._select(k, prefix, found["logits"], sampling)
         following = found.get("next_states")
         if k < last_module:
             return self._shifted(prefix, ids, token), following
-        if k == last_module and following is not None:
+        if following is not None and k == last_module and run is module:
             following = last_row(graph, prefix, following)
         return token, following
 
     def _lengths(self, k: int) -> dict[str, str]:
         """Modules of their own run over the entries of the first step, and add none."""
         own = max(k - (len(self.modules) - 1), 0)
-        last = self.graph.constant("last", np.array([-1], np.int64))
+        last = self.graph.constant(LAST, np.array([-1], np.int64))
         return {
             "logits_index": last,
             "position_ids": f"position_ids.{own}",
@@ -204,7 +207,7 @@ def enter(graph: Replicas, step: StepGraph) -> str | None:
 
 
 def last_row(graph: Replicas, prefix: str, states: str) -> str:
-    last = graph.constant("last", np.array([-1], np.int64))
+    last = graph.constant(LAST, np.array([-1], np.int64))
     return graph.add("Gather", [states, last], f"{prefix}/last_state", axis=0)
 
 

@@ -25,9 +25,10 @@ import onnx
 from onnx import TensorProto
 
 from export.heads.step import StepGraph
+from export.last_row import LAST, only_last
 from export.replicas import Replicas, buffer, element_type
 from export.selection import best, log_shares
-from export.unroll import draft_vocabulary, enter, last_row, vocabulary_size
+from export.unroll import draft_vocabulary, enter, vocabulary_size
 from models.trees import HIDDEN
 
 _INT64, _INT32, _FLOAT = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT
@@ -83,8 +84,8 @@ class _Tree:
         feeds = {"input_ids": "input_ids", **self._lengths(0)}
         if states is not None:
             feeds["states"] = states
-        feeds["logits_index"] = graph.constant("last", np.array([-1], np.int64))
-        found = graph.copy(self.model, prefix, feeds, self._buffers(0, feeds))
+        feeds["logits_index"] = graph.constant(LAST, np.array([-1], np.int64))
+        found = graph.copy(only_last(self.model), prefix, feeds, self._buffers(0, feeds))
         self._candidates(0, found["logits"], None)
         chosen = graph.constant("tree/all", np.arange(width))
         graph.add("Identity", [chosen], "chosen.0")
@@ -92,9 +93,8 @@ class _Tree:
         column = graph.constant("tree/column", np.array([-1, 1], np.int64))
         following = found.get("next_states")
         if following is not None:
-            one = last_row(graph, prefix, following)
-            rows = graph.constant("tree/zeros", np.zeros(width, np.int64))
-            following = graph.add("Gather", [one, rows], f"{prefix}/states", axis=0)
+            rows = graph.constant("tree/last_rows", np.full(width, -1, np.int64))
+            following = graph.add("Gather", [following, rows], f"{prefix}/states", axis=0)
         return _Nodes(
             ids="ids.0",
             states=following,
