@@ -80,9 +80,14 @@ def feature_bytes(target: TargetSpec, context: int) -> int:
     return (context + PAD_TOKENS) * width * _KV_BYTES[target.kv_type]
 
 
+def drafter_context(spec: DrafterSpec, context: int) -> int:
+    """How far a drafter reaches in slots for `context` tokens."""
+    return context if spec.context_length is None else min(context, spec.context_length)
+
+
 def drafter_state_bytes(spec: DrafterSpec, kv_type: str, context: int) -> int:
     """Of a drafter's own K/V in a slot."""
-    capacity = context + PAD_TOKENS
+    capacity = drafter_context(spec, context) + PAD_TOKENS
     return math.prod((spec.layers, 2, spec.kv_heads, capacity, spec.head_dim, _KV_BYTES[kv_type]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 
@@ -17,6 +18,7 @@ from models.drafters.drawing import Drawing
 from models.drafters.graphs import ChainGraph, Entries, TreeGraph
 from models.drafters.learned import LearnedModels
 from models.drafters.recurrent import RecurrentDrafter
+from models.memory import PAD_TOKENS, drafter_state_bytes
 from models.package import Package
 from models.sampling.noise import Purpose
 from models.slots import Slot, SlotPool, adopt_drafters, copy_prefix
@@ -198,6 +200,26 @@ def test_drafts_end_with_the_context(kind: str, models: LearnedModels, target: T
     assert lengths == [4] * 5 + ([2] if kind == "draft-model" else [4])
     drafter.reset([*talk.tokens, 1])
     assert drafter.propose(4).tokens == ()
+
+
+def test_a_drafter_of_a_shorter_context_stops_there(
+    models: LearnedModels, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm#57941: drafting stops, decoding goes on."""
+    model = models._models["draft-model"]
+    shorter = dataclasses.replace(model.spec, context_length=34)
+    monkeypatch.setitem(models._models, "draft-model", dataclasses.replace(model, spec=shorter))
+    (slot,) = target.make_slots(1, 64)
+    talk = Conversation(target, slot, PROMPT)
+    drafter = greedy(models, "draft-model", talk)
+    assert slot.drafters["draft-model"].buffers[0][0].shape()[2] == 34 + PAD_TOKENS
+    assert drafter_state_bytes(shorter, "fp32", 64) == drafter_state_bytes(shorter, "fp32", 34)
+    lengths = []
+    for _ in range(6):
+        lengths.append(len(drafter.propose(4).tokens))
+        talk.say(drafter, (5,))
+    assert lengths == [4, 4, 4, 2, 0, 0]
+    assert slot.drafters["draft-model"].length == 34
 
 
 @pytest.mark.parametrize("kind", KINDS)

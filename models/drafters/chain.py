@@ -32,7 +32,7 @@ class ChainDrafter(LearnedDrafter):
     def _fitting(self, budget: int, end: int) -> int:
         """The fewest steps that are enough for `budget`, of those for whose drafts there is room
         behind `end` entries; else the most; 0 where there is none."""
-        room = self._slot.context + PAD_TOKENS - end
+        room = self._context + PAD_TOKENS - end
         fitting = [steps for steps in self._steps if steps - 1 <= room]
         return enough(fitting, budget) if fitting else 0
 

@@ -15,6 +15,7 @@ from models.drafters.calibration import Calibration
 from models.drafters.drawing import Drawing
 from models.drafters.graphs import DrafterGraphs
 from models.drafters.judged import JudgedChain, JudgedTree, Node
+from models.memory import drafter_context
 from models.package import DrafterSpec
 from models.slots import Slot
 
@@ -48,6 +49,7 @@ class LearnedDrafter(ABC):
         self._model = model
         self._slot = slot
         self._drawing = drawing
+        self._context = drafter_context(model.spec, slot.context)
         self._tokens: list[int] = []
         self._judged: JudgedChain | JudgedTree | None = None
 
@@ -57,7 +59,7 @@ class LearnedDrafter(ABC):
 
     def propose(self, budget: int) -> Draft:
         self._judged = None
-        if budget <= 0 or len(self._tokens) < 2 or len(self._tokens) > self._slot.context:
+        if budget <= 0 or len(self._tokens) < 2 or len(self._tokens) > self._context:
             return Draft(source=self.name)
         return self._draft(budget)
 

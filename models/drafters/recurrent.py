@@ -97,7 +97,7 @@ class RecurrentTreeDrafter(RecurrentDrafter):
     def _draft(self, budget: int) -> Draft:
         graphs = self._model.graphs
         depth = enough(graphs.depths, budget)
-        room = self._slot.context + PAD_TOKENS - len(self._tokens) + self._ahead
+        room = self._context + PAD_TOKENS - len(self._tokens) + self._ahead
         if (depth - 1) * self._model.spec.tree_width > room:
             return super()._draft(budget)
         graph = graphs.tree(self._slot, self._state.buffers, depth)

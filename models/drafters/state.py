@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from models.buffers import KV_TYPES, allocate
-from models.memory import PAD_TOKENS
+from models.memory import PAD_TOKENS, drafter_context
 from models.package import DrafterSpec
 from models.providers import Provider
 
@@ -20,7 +20,7 @@ class DrafterState:
     def __init__(self, spec: DrafterSpec, kv_type: str, context: int, provider: Provider) -> None:
         self._made_of = (spec, kv_type, context, provider)
         self.lookahead = spec.lookahead
-        self.capacity = context + PAD_TOKENS
+        self.capacity = drafter_context(spec, context) + PAD_TOKENS
         self.length = 0
         shape = (1, spec.kv_heads, self.capacity, spec.head_dim)
         kind = KV_TYPES[kv_type]
