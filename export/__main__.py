@@ -11,28 +11,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from export.options import (
+    check_together,
+    demo_drafters,
+    device_of,
+    drafters_of,
+    invalid,
+    parser,
+    rows_of,
+    weight_type_of,
+)
+from export.progress import Progress
 from export.recipe import recipe
 from export.sources import expanded
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
-from models.package import WEIGHT_TYPES, Package, load_package
+from models.package import Manifest, Package, load_package
 from models.processor import integer_form
 
-ROW_COUNTS = (1, 2, 4, 8)
 _INTERRUPTED = 130
-_NOT_ON = {
-    "cpu": {"fp16": "the CPU kernels compute in fp32, so it would only be slower"},
-    "cuda": {
-        "w8a8": "CUDA has no kernels for it; use fp16, int8 or int4",
-        "fp32": "attention on CUDA needs fp16; use fp16, int8 or int4",
-    },
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments[:1]) == ["train"]:
+        return _train(arguments[1:])
+    options = parser().parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
+        check_together(options)
+        if options.into is not None:
+            return _extend(options, expanded(options.into, "--into").absolute(), options.target)
         return _export(options)
     except UserError as error:
         print(f"error: {error.message}", file=sys.stderr)
@@ -44,38 +53,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m export", description="Build the package that the gateway serves."
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--target", metavar="SOURCE", help="hub id, directory or .gguf file")
-    source.add_argument("--demo", action="store_true", help="SmolLM2-135M-Instruct")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the package (default with --demo)")
-    parser.add_argument("--dtype", choices=WEIGHT_TYPES, help="weights (cpu: w8a8, cuda: fp16)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rows", default="1,2,4", metavar="1,2,4", help="row counts, with 1")
-    parser.add_argument("--context", type=int, metavar="N", help="tokens (at most 8192 by default)")
-    parser.add_argument("--name", help="the model's name on the wire")
-    parser.add_argument("--force", action="store_true", help="replace an existing package")
-    return parser
+def _train(arguments: Sequence[str]) -> int:
+    _quieten()
+    from export.training.command import main as train
+
+    return train(arguments)
 
 
 def _export(options: argparse.Namespace) -> int:
-    rows = _rows(options.rows)
-    weight_type = options.dtype or ("fp16" if options.device == "cuda" else "w8a8")
-    if weight_type in _NOT_ON[options.device]:
-        reason = _NOT_ON[options.device][weight_type]
-        raise _invalid("--dtype", f"--dtype {weight_type} --device {options.device}: {reason}.")
+    rows, weight_type, device = rows_of(options), weight_type_of(options), device_of(options)
     out = options.out or (default_package_path() if options.demo else None)
     if out is None:
-        raise _invalid("--out", "--target needs --out DIR.")
+        raise invalid("--out", "--target needs --out DIR.")
     out = expanded(Path(out), "--out").absolute()
     replace = options.force
     # Unlike Path.exists, false where the name is too long for a file system: said when written.
     if os.path.exists(out) and not replace:  # noqa: PTH110
-        if options.demo and _kept(out, weight_type, options.device, rows):
-            return 0
+        if options.demo and _kept(out, weight_type, device, rows):
+            return _extend(options, out, None) if drafters_of(options) else 0
         # The default place is ours to renew; any other directory is the user's.
         if not options.demo or options.out is not None:
             raise UserError(
@@ -95,10 +90,9 @@ def _build(
     replace: bool,
 ) -> int:
     _quieten()
-    from export.progress import Progress
     from export.sources import demo, locate
 
-    progress = Progress(lambda text: print(text, end="", flush=True))
+    questions, progress = _questions(options), _progress()
     with progress.step("fetching the checkpoint"):
         source = demo() if options.demo else locate(options.target)
     with progress.step("importing torch and transformers"):
@@ -109,15 +103,50 @@ def _build(
         out=out,
         name=options.name or default_name,
         weight_type=weight_type,
-        device=options.device,
+        device=device_of(options),
         rows=rows,
         context=options.context,
         replace=replace,
+        drafters=(*(demo_drafters() if options.demo else ()), *drafters_of(options)),
+        questions=questions,
     )
     manifest = build_package(request, progress, recipe())
-    size = sum(entry.bytes for entry in manifest.files.values())
-    progress.line(f"wrote {out} ({size / 2**20:.0f} MiB, {weight_type}, rows {options.rows})")
+    progress.line(f"wrote {out} ({_size(manifest)}, {weight_type}, rows {_listed(rows)})")
     return 0
+
+
+def _extend(options: argparse.Namespace, package: Path, target: str | None) -> int:
+    _quieten()
+    questions, progress = _questions(options), _progress()
+    with progress.step("importing torch and transformers"):
+        from export.extend import ExtendRequest, extend_package
+    request = ExtendRequest(package, target, drafters_of(options), questions)
+    manifest = extend_package(request, progress)
+    kinds = ", ".join(spec.kind for spec in manifest.drafters)
+    progress.line(f"wrote {package} ({_size(manifest)}, drafters {kinds})")
+    return 0
+
+
+def _questions(options: argparse.Namespace) -> tuple[str, ...]:
+    if options.prompts is None:
+        return ()
+    from export.training.prompts import read_prompts
+
+    path = expanded(options.prompts, "--prompts")
+    return tuple(prompt.text for prompt in read_prompts(path))
+
+
+def _progress() -> Progress:
+    return Progress(lambda text: print(text, end="", flush=True))
+
+
+def _size(manifest: Manifest) -> str:
+    size = sum(entry.bytes for entry in manifest.files.values())
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _listed(rows: Sequence[int]) -> str:
+    return ",".join(map(str, rows))
 
 
 def _kept(out: Path, weight_type: str, device: str, rows: tuple[int, ...]) -> bool:
@@ -129,9 +158,18 @@ def _kept(out: Path, weight_type: str, device: str, rows: tuple[int, ...]) -> bo
         return False
     if not _same(package, weight_type, device, rows):
         print(f"{out} was made from another checkpoint, with other settings or by other code.")
+        _name_lost(package)
         return False
     print(f"{out} is valid and up to date; --force builds it again.")
     return True
+
+
+def _name_lost(package: Package) -> None:
+    """A package that is built again has the drafters that come with it."""
+    shipped = {Path(wanted.text).name for wanted in demo_drafters()}
+    lost = [spec for spec in package.manifest.drafters if spec.checkpoint not in shipped]
+    for spec in lost:
+        print(f"  its {spec.kind} drafter {spec.checkpoint} goes; --into adds it again.")
 
 
 def _same(package: Package, weight_type: str, device: str, rows: tuple[int, ...]) -> bool:
@@ -146,20 +184,6 @@ def _same(package: Package, weight_type: str, device: str, rows: tuple[int, ...]
         and target.integer_form in (None, integer_form())
         and package.manifest.settings.get("recipe") == recipe()
     )
-
-
-def _rows(text: str) -> tuple[int, ...]:
-    try:
-        rows = tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        rows = ()
-    if 1 not in rows or not set(rows) <= set(ROW_COUNTS):
-        raise _invalid("--rows", f"--rows {text}: a list of {ROW_COUNTS} that contains 1.")
-    return rows
-
-
-def _invalid(option: str, message: str) -> UserError:
-    return UserError(message, code="invalid_option", param=option)
 
 
 def _quieten() -> None:

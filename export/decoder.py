@@ -42,7 +42,12 @@ def trace_decoder(
     path = directory / "traced.onnx"
     config = DecoderConfig(model.config, architecture, context_length)
     export(model, config, path, opset=_TRACE_OPSET, disable_dynamic_axes_fix=True)
-    return onnx.load(str(path))
+    traced = onnx.load(str(path))
+    # Tracing leaves their number open.
+    logits = next(output for output in traced.graph.output if output.name == "logits")
+    vocab_size = int(model.get_output_embeddings().weight.shape[0])
+    logits.type.tensor_type.shape.dim[1].dim_value = vocab_size
+    return traced
 
 
 class DecoderConfig(OnnxConfig):  # type: ignore[misc]

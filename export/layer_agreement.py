@@ -70,8 +70,9 @@ def write_drafted(
     """
     count = min(ANSWERS, len(questions))
     chosen = [questions[place * len(questions) // count] for place in range(count)]
-    most = min(TOKENS // count, _MOST_ANSWER, target.context_length // 2)
-    longest = min(_MOST_PROMPT, target.context_length - most)
+    most = min(TOKENS // count, _MOST_ANSWER, target.context_length // 4)
+    # Half of the context is for what is drafted behind the texts.
+    longest = min(_MOST_PROMPT, max(target.context_length // 2 - most, 1))
     prompts = [ids[-longest:] for ids in prompt_ids(context, chosen)]
     capacity = max(map(len, prompts)) + most
     runner = target.runner(range(target.layers), count, capacity)
@@ -88,8 +89,10 @@ class Agreement:
     def __init__(self, target: StoredTarget, answers: Sequence[Answer]) -> None:
         self._target = target
         self._answers = answers
-        self._width = max(_DRAFTS // len(answers), 2)
         longest = max(len(answer.all_ids) for answer in answers)
+        # No rotary table reaches beyond the context.
+        room = (target.context_length - longest) // _DEEPEST
+        self._width = max(min(_DRAFTS // len(answers), room), 2)
         self._capacity = longest + _DEEPEST * self._width
         _refuse_windows(target.single, self._capacity)
         whole = target.runner(range(target.layers), len(answers), self._capacity)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import onnx
 from export.architectures import max_context
 from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
 from export.decoder import TOP_K, head_dim, trace_decoder
+from export.drafter_site import Site
+from export.drafters import features_of, read_plans, write_drafters
 from export.feature_parity import check_features, with_features
 from export.features import Features
 from export.half import to_half
@@ -25,6 +28,7 @@ from export.quantization import CalibrationContext, quantize
 from export.sources import Source, weights_sha256
 from export.stored import GraphFiles, check_graphs, give_features, write_graphs
 from export.tree_parity import check_trees
+from export.wanted import Wanted
 from export.writer import check_space, externalise, staged
 from models.errors import UserError
 from models.package import FileEntry, Manifest, TargetSpec, file_entry, write_manifest
@@ -47,7 +51,8 @@ class ExportRequest:
     rows: tuple[int, ...] = (1, 2, 4)
     context: int | None = None
     replace: bool = False
-    features: Features = field(default_factory=Features)
+    drafters: tuple[Wanted, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +73,34 @@ def build_package(request: ExportRequest, progress: Progress, recipe: str) -> Ma
             checkpoint = load_checkpoint(request.source, model_type)
         check_space(staging, _bytes_needed(checkpoint.config, checkpoint.model))
         context = context_length(request, checkpoint.config)
-        with progress.step("running torch for reference"):
-            reference = reference_logits(checkpoint.model, checkpoint.encode, context)
-            if request.features:
-                reference = with_features(reference, checkpoint.model, request.features)
+        plans = read_plans(request.drafters, checkpoint, context, progress)
+        features = features_of(plans)
+        reference = make_reference(checkpoint, context, features, progress)
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             plain = _trace(checkpoint, context, Path(scratch), progress)
             checkpoint = checkpoint.without_model()
             built = _write_graphs(
-                request, checkpoint, plain, reference, staging, Path(scratch), progress
+                request, checkpoint, plain, reference, staging, Path(scratch), features, progress
             )
         _write_texts(checkpoint, staging)
+        target = _target(request, checkpoint, context, built, features)
+        site = Site(staging, target, calibration(checkpoint), request.questions)
+        drafters = write_drafters(plans, site, progress)
         with progress.step("hashing"):
-            manifest = _manifest(request, checkpoint, context, built, staging, recipe)
+            manifest = _manifest(request, checkpoint, target, built, staging, recipe)
+            manifest = dataclasses.replace(manifest, drafters=drafters)
             write_manifest(staging, manifest)
     return manifest
+
+
+def make_reference(
+    checkpoint: Checkpoint, context: int, features: Features, progress: Progress
+) -> Reference:
+    with progress.step("running torch for reference"):
+        reference = reference_logits(checkpoint.model, checkpoint.encode, context)
+        if features:
+            reference = with_features(reference, checkpoint.model, features)
+    return reference
 
 
 def context_length(request: ExportRequest, config: Any) -> int:
@@ -114,6 +132,7 @@ def _write_graphs(
     reference: Reference,
     staging: Path,
     scratch: Path,
+    features: Features,
     progress: Progress,
 ) -> Built:
     """Check the fp32 graph, quantise it, write the graphs for every row count, check those."""
@@ -121,7 +140,7 @@ def _write_graphs(
     exact = request.weight_type == "fp32" and request.device == "cpu"
     with progress.step("checking parity with torch"):
         place = staging if exact else scratch
-        skeleton = give_features(externalise(plain, place / WEIGHTS), request.features, place)
+        skeleton = give_features(externalise(plain, place / WEIGHTS), features, place)
         parity = _check_plain(skeleton, place, context, reference)
     progress.line("  parity: " + listed(parity))
     quality: Mapping[str, float] = {}
@@ -131,7 +150,7 @@ def _write_graphs(
         if request.device == "cuda":
             stored = to_half(stored)
         skeleton = externalise(stored, staging / WEIGHTS)
-        skeleton = give_features(skeleton, request.features, staging)
+        skeleton = give_features(skeleton, features, staging)
     graphs = write_graphs(skeleton, staging, request.rows, context, request.device)
     with progress.step("checking the stored graphs"):
         figures = check_graphs(graphs, reference, request.weight_type, request.device)
@@ -160,13 +179,15 @@ def _quantised(
     if request.weight_type == "fp16":
         return plain, {}, None
     with progress.steps() as report:
-        context = _calibration(checkpoint, report)
+        context = calibration(checkpoint, report)
         stored, quality, integer_form = quantize(plain, request.weight_type, context)
     progress.line("  quality: " + listed(quality))
     return stored, quality, integer_form
 
 
-def _calibration(checkpoint: Checkpoint, report: Callable[[str], None]) -> CalibrationContext:
+def calibration(
+    checkpoint: Checkpoint, report: Callable[[str], None] | None = None
+) -> CalibrationContext:
     return CalibrationContext(
         encode=checkpoint.encode,
         render=checkpoint.renderer(),
@@ -184,16 +205,15 @@ def _write_texts(checkpoint: Checkpoint, staging: Path) -> None:
         (staging / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
 
 
-def _manifest(
+def _target(
     request: ExportRequest,
     checkpoint: Checkpoint,
     context: int,
     built: Built,
-    staging: Path,
-    recipe: str,
-) -> Manifest:
+    features: Features,
+) -> TargetSpec:
     config = checkpoint.config
-    target = TargetSpec(
+    return TargetSpec(
         checkpoint=request.source.name,
         revision=request.source.revision,
         sha256=weights_sha256(request.source),
@@ -215,12 +235,23 @@ def _manifest(
         tree_graphs={str(rows): path.name for rows, path in built.graphs.trees.items()},
         compact_graph=None if built.graphs.compact is None else built.graphs.compact.name,
         weights=WEIGHTS,
-        features=request.features.widths(config.hidden_size),
-        tap_layers=request.features.tap_layers,
+        features=features.widths(config.hidden_size),
+        tap_layers=features.tap_layers,
     )
-    files: dict[str, FileEntry] = {
-        path.name: file_entry(path) for path in sorted(staging.iterdir()) if path.is_file()
-    }
+
+
+def file_entries(directory: Path) -> dict[str, FileEntry]:
+    return {path.name: file_entry(path) for path in sorted(directory.iterdir()) if path.is_file()}
+
+
+def _manifest(
+    request: ExportRequest,
+    checkpoint: Checkpoint,
+    target: TargetSpec,
+    built: Built,
+    staging: Path,
+    recipe: str,
+) -> Manifest:
     return Manifest(
         name=request.name,
         created=int(time.time()),
@@ -228,14 +259,14 @@ def _manifest(
         target=target,
         tokenizer=TOKENIZER,
         chat_template=TEMPLATE if checkpoint.chat_template is not None else None,
-        files=files,
+        files=file_entries(staging),
         parity=dict(built.parity),
         quality=dict(built.quality),
         special_tokens={
             "bos_token": checkpoint.bos[1] if checkpoint.bos else "",
             "eos_token": checkpoint.eos_text,
         },
-        settings={"recipe": recipe},
+        settings={"recipe": recipe, "source": request.source.where},
     )
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,23 +44,58 @@ class Source:
     directory: Path
     gguf: str | None = None
 
+    @property
+    def where(self) -> str:
+        """What finds it again on this machine: its path, or its hub id."""
+        if self.revision and self.gguf is None:
+            return self.name
+        return str(self.directory / self.gguf if self.gguf else self.directory)
 
-def locate(target: str) -> Source:
-    """The checkpoint that `--target` means, fetched if it must be."""
-    if not target.strip():
-        raise _no_source("an empty --target names nothing: give a path or a Hugging Face hub id.")
-    path = expanded(Path(target), "--target")
+
+@dataclass(frozen=True, slots=True)
+class HeadSource:
+    """A draft head on this machine: a directory, or a file in one."""
+
+    name: str
+    revision: str
+    path: Path
+
+
+def locate(target: str, option: str = "--target") -> Source:
+    """The checkpoint that `option` means, fetched if it must be."""
+    path = _local(target, option)
+    if path is None:
+        return Source(target, *_from_hub(target, _HUB_FILES, option))
     if path.is_dir():
-        return _local_directory(path)
-    if path.is_file():
-        if path.suffix.lower() != ".gguf":
-            raise _no_source(f"{target} is a file, but not a .gguf one.")
-        return Source(path.stem, "", path.resolve().parent, path.name)
-    if target.endswith(".gguf") or target.startswith((".", "/", "~")):
-        raise _no_source(f"{target} does not exist.")
-    if not _HUB_ID.match(target):
-        raise _no_source(f"{target} is neither a path nor a Hugging Face hub id.")
-    return _from_hub(target)
+        return _local_directory(path, option)
+    if path.suffix.lower() != ".gguf":
+        raise _no_source(f"{target} is a file, but not a .gguf one.", option)
+    return Source(path.stem, "", path.resolve().parent, path.name)
+
+
+def locate_head(text: str, option: str, wanted: Sequence[str]) -> HeadSource:
+    """The head that `option` means; `wanted` are the files to fetch of a hub repository."""
+    path = _local(text, option)
+    if path is None:
+        return HeadSource(text, *_from_hub(text, wanted, option))
+    resolved = path.resolve()
+    return HeadSource(resolved.name if path.is_dir() else resolved.parent.name, "", resolved)
+
+
+def _local(text: str, option: str) -> Path | None:
+    """The path of what is here; None for a hub id."""
+    if not text.strip():
+        raise _no_source(
+            f"an empty {option} names nothing: give a path or a Hugging Face hub id.", option
+        )
+    path = expanded(Path(text), option)
+    if path.is_dir() or path.is_file():
+        return path
+    if text.endswith(".gguf") or text.startswith((".", "/", "~")):
+        raise _no_source(f"{text} does not exist.", option)
+    if not _HUB_ID.match(text):
+        raise _no_source(f"{text} is neither a path nor a Hugging Face hub id.", option)
+    return None
 
 
 def expanded(path: Path, option: str) -> Path:
@@ -74,29 +110,31 @@ def expanded(path: Path, option: str) -> Path:
         ) from None
 
 
-def _local_directory(path: Path) -> Source:
+def _local_directory(path: Path, option: str) -> Source:
     if (path / "config.json").is_file():
         return Source(path.resolve().name, "", path.resolve())
     found = sorted(path.glob("*.gguf"))
     if len(found) == 1:
         return Source(found[0].stem, "", path.resolve(), found[0].name)
-    raise _no_source(f"{path} holds neither a config.json nor a single .gguf file.")
+    raise _no_source(f"{path} holds neither a config.json nor a single .gguf file.", option)
 
 
-def _from_hub(target: str) -> Source:
+def _from_hub(target: str, wanted: Sequence[str], option: str) -> tuple[str, Path]:
+    """(revision, directory)."""
     from huggingface_hub import constants, snapshot_download
 
     try:
-        directory = Path(snapshot_download(target, allow_patterns=_HUB_FILES))
+        directory = Path(snapshot_download(target, allow_patterns=list(wanted)))
     except Exception as error:  # the client raises several unrelated families of errors
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise _no_source(
             f"{target} is not a path here, and fetching it as a hub id failed."
             f" Tried: {constants.ENDPOINT}/{target}, then the cache {constants.HF_HUB_CACHE}."
             f" ({type(error).__name__}: {reason})"
-            " Give a local directory or a .gguf file to work offline."
+            " Give a local directory or a .gguf file to work offline.",
+            option,
         ) from error
-    return Source(target, directory.name, directory)
+    return directory.name, directory
 
 
 def demo() -> Source:
@@ -161,5 +199,5 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _no_source(message: str) -> UserError:
-    return UserError(message, code="source_unavailable", param="--target")
+def _no_source(message: str, option: str = "--target") -> UserError:
+    return UserError(message, code="source_unavailable", param=option)

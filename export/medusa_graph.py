@@ -1,0 +1,57 @@
+"""The one graph of Medusa heads: its weights as a device likes them, and running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from export.heads.step import StepGraph
+from export.lowering import lower
+
+_FLOATS = ("top_values", "logsumexp")
+
+
+def lower_medusa(model: onnx.ModelProto, device: str) -> onnx.ModelProto:
+    """As steps are lowered; outputs stay fp32."""
+    lowered = lower(StepGraph(model, None, None), device).model
+    if device == "cuda":
+        _widen_outputs(lowered)
+    return lowered
+
+
+def _widen_outputs(model: onnx.ModelProto) -> None:
+    """The half-precision outputs become casts of what made them."""
+    narrow = {name: f"{name}/half" for name in _FLOATS}
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [narrow.get(name, name) for name in names]
+    for name, inner in narrow.items():
+        cast = helper.make_node("Cast", [inner], [name], name=name, to=TensorProto.FLOAT)
+        model.graph.node.append(cast)
+    for value in model.graph.output:
+        if value.name in narrow:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+
+
+class MedusaRunner:
+    """One session on the graph of Medusa heads."""
+
+    def __init__(self, path: Path, *, device: str = "cpu") -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
+        self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        half = self._session.get_inputs()[0].type == "tensor(float16)"
+        self._kind: Any = np.float16 if half else np.float32
+
+    def draft(self, state: NDArray[np.float32]) -> list[int]:
+        """The best token of every head for the last hidden state [hidden]."""
+        (ids,) = self._session.run(["top_ids"], {"features": state[None].astype(self._kind)})
+        return [int(token) for token in ids[:, 0]]
