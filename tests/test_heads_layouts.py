@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from export.heads import layouts
@@ -179,6 +179,18 @@ def test_a_single_file_with_its_config_beside_it(tmp_path: Path) -> None:
     _, info = layouts.read(directory / "model.safetensors", make_facts(), name="given")
     assert (info.kind, info.layout, info.name) == ("mtp", "deepseek", "given")
     assert len(info.sha256) == 64
+
+
+def test_other_files_of_a_repository_are_left_aside(tmp_path: Path) -> None:
+    facts = make_facts()
+    directory = medusa().save(tmp_path / "medusa")
+    save_file({"model.embed_tokens.weight": torch.ones(2, 2)}, directory / "model.safetensors")
+    layouts.read(directory, facts)
+    published = eagle()
+    published.file = "pytorch_model.bin"
+    directory = published.save(tmp_path / "eagle")
+    (directory / "training_args.bin").write_bytes(b"whatever it is")
+    layouts.read(directory, facts)
 
 
 def test_the_target_is_written_into_the_config(tmp_path: Path) -> None:

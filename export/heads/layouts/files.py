@@ -17,7 +17,8 @@ from models.errors import UserError
 
 WANTED = ("config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json")
 """What to fetch of a head's repository, and `PICKLES` where that has no tensors."""
-PICKLES = ("*.bin", "*.bin.index.json", "medusa_lm_head.pt")
+PICKLES = ("pytorch_model*.bin", "medusa_lm_head.pt")
+_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -69,7 +70,11 @@ def open_head(path: Path, name: str) -> HeadFiles:
     files = _files(directory) if path.is_dir() else [path]
     homes = {tensor: file for file in files for tensor in _names(name, file)}
     if not homes:
-        raise invalid(name, f"has no tensors in {directory}: no .safetensors, .bin or .pt file")
+        raise invalid(
+            name,
+            f"has no tensors in {directory}:"
+            " no .safetensors, pytorch_model.bin or medusa_lm_head.pt",
+        )
     return HeadFiles(name, directory, config, homes)
 
 
@@ -90,8 +95,11 @@ def _config(path: Path, name: str) -> dict[str, Any]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Safetensors where there are any; a pickle says the same less safely."""
-    for pattern in ("*.safetensors", "*.bin", "*.pt"):
+    """Medusa's own file, which a base model may lie beside; else safetensors; else a pickle.
+
+    Other pickles than weights (training_args.bin, optimizer.pt) are no concern of ours.
+    """
+    for pattern in (*_MEDUSA, "*.safetensors", "pytorch_model*.bin"):
         found = sorted(directory.glob(pattern))
         if found:
             return found
