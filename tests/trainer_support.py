@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -9,6 +11,8 @@ from export.heads.attention import Rotary
 from export.heads.block import BlockShape
 from export.heads.eagle3 import Eagle3, Eagle3Shape
 from export.training.batches import Batch
+from export.training.corpus import Conversation, ShardWriter
+from export.training.drafting import ChainTask, Vocabulary
 
 HIDDEN, VOCABULARY, TOP = 16, 40, 6
 BLOCK = BlockShape(HIDDEN, 4, 2, 4, 24)
@@ -48,3 +52,31 @@ def packed(lengths: tuple[int, ...], width: int, seed: int = 0) -> Batch:
         top_logs=torch.from_numpy(logs.astype(np.float32)),
         answers=torch.ones(rows, dtype=torch.bool),
     )
+
+
+def write_store(root: Path, lengths: tuple[int, ...], seed: int = 0) -> tuple[Path, Path]:
+    """A corpus of one shard and its features, taken from nowhere; the last text is held out.
+
+    The first third of each text is its prompt. Returns the directories of both.
+    """
+    draw, conversations = np.random.default_rng(seed), []
+    for index, length in enumerate(lengths):
+        mask = np.zeros(length, np.uint8)
+        mask[length // 3 :] = 1
+        ids = draw.integers(0, VOCABULARY, length).astype(np.int32)
+        held = index == len(lengths) - 1
+        conversations.append(Conversation(ids, mask, "ab"[index % 2], held))
+    shard = ShardWriter(root / "corpus", seed=seed).append(conversations)
+    batch = packed(lengths, 4 * HIDDEN, seed)
+    place = root / "features" / shard.stem
+    place.mkdir(parents=True)
+    np.save(place / "features.npy", batch.features.numpy().astype(np.float16))
+    np.save(place / "places.npy", (batch.row_of >= 0).nonzero()[:, 0].numpy().astype(np.int32))
+    np.save(place / "top_ids.npy", batch.top_ids.numpy().astype(np.int32))
+    np.save(place / "top_logs.npy", batch.top_logs.numpy().astype(np.float16))
+    return root / "corpus", root / "features"
+
+
+def small_task(seed: int = 0) -> ChainTask:
+    vocabulary = Vocabulary(VOCABULARY, torch.arange(4))
+    return ChainTask(small_eagle3(seed), slice(0, 3 * HIDDEN), torch.ones(3 * HIDDEN), vocabulary)

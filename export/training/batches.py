@@ -73,11 +73,19 @@ class Store:
     """The conversations of a corpus whose features are there; float16 on disk, mapped."""
 
     def __init__(self, corpus: Path, features: Path) -> None:
-        shards = sorted(path for path in features.iterdir() if (path / "top_logs.npy").is_file())
+        self._corpus, self._features = corpus, features
         self._places: list[dict[str, NDArray[Any]]] = []
-        items: list[Item] = []
-        for place in shards:
-            self._open(corpus / f"{place.name}.npz", place, items)
+        self._names: set[str] = set()
+        self.items: tuple[Item, ...] = ()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Add what has come since."""
+        items = list(self.items)
+        for place in sorted(self._features.iterdir()):
+            if place.suffix != ".tmp" and place.name not in self._names:
+                self._names.add(place.name)
+                self._open(self._corpus / f"{place.name}.npz", place, items)
         self.items = tuple(items)
 
     def _open(self, shard: Path, place: Path, items: list[Item]) -> None:
@@ -141,17 +149,17 @@ class Store:
             "answers": mask[places + 1] != 0,
         }
 
-    def frequencies(self, vocab_size: int) -> NDArray[np.float64]:
-        """How often each id is answered, and a little for being in a prompt."""
+    def frequencies(
+        self, vocab_size: int, *, held: bool = False, prompts: float = 0.1
+    ) -> NDArray[np.float64]:
+        """How often each id is written in answers, and in prompts times `prompts`."""
         counts = np.zeros(vocab_size)
-        held = {(item.shard, item.begin) for item in self.items if item.held}
         for item in self.items:
-            if (item.shard, item.begin) in held:
-                continue
-            arrays = self._places[item.shard]
-            ids, mask = (arrays[name][item.begin : item.end] for name in ("ids", "mask"))
-            counts += np.bincount(ids[mask != 0], minlength=vocab_size)
-            counts += 0.1 * np.bincount(ids[mask == 0], minlength=vocab_size)
+            if item.held == held:
+                arrays = self._places[item.shard]
+                ids, mask = (arrays[name][item.begin : item.end] for name in ("ids", "mask"))
+                weights = np.where(mask != 0, 1.0, prompts)
+                counts += np.bincount(ids, weights, minlength=vocab_size)
         return counts
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from export.heads.block import DecoderBlock
 from export.heads.eagle3 import Eagle3, Eagle3Shape, MidLayer
@@ -23,6 +23,9 @@ from export.heads.mtp import Mtp, MtpShape
 from export.training.batches import Store
 
 _SPREAD = 0.02
+_CALM = 0.4
+"""Of the final norm's weight: at first drafts are wrong and should not be sure of themselves."""
+
 _SMALLEST = 0.1
 _SAMPLE = 6000
 _PLACED = ("q_proj", "k_proj", "v_proj")
@@ -58,17 +61,19 @@ def measure(store: Store, columns: slice, seed: int) -> Sizes:
 
 
 def frequent_ids(counts: NDArray[np.float64], size: int, always: tuple[int, ...]) -> Tensor:
-    """The `size` most frequent ids, rising; `always` among them."""
-    raised = counts.copy()
+    """The `size` most frequent ids, rising; `always` among them.
+
+    Of those that were not seen, low ones first: tokenizers number what they merge by frequency.
+    """
+    raised = counts + np.linspace(1e-3, 0, len(counts))
     raised[list(always)] = np.inf
     return torch.from_numpy(np.sort(np.argsort(-raised, kind="stable")[:size]))
 
 
-def begin_eagle3(facts: TargetFacts, model: Any, draft_ids: Tensor | None, sizes: Sizes) -> Eagle3:
-    """Reads features times `sizes.scale`; `without_scale` makes it read features as they are."""
+def begin_eagle3(facts: TargetFacts, model: Any, sizes: Sizes) -> Eagle3:
+    """Reads features times `sizes.scale`, and drafts the whole vocabulary; see `finish_eagle3`."""
     hidden = facts.hidden
-    shape = Eagle3Shape(facts.block, facts.vocab_size, TAPS * hidden, own_head=False)
-    head = Eagle3(shape, facts.rotary(), draft_ids, facts.embeddings, facts.lm_head)
+    head = _eagle3(facts, None)
     last = sizes.columns[-hidden:]
     unit = float(np.median(last))
     with torch.no_grad():
@@ -76,15 +81,23 @@ def begin_eagle3(facts: TargetFacts, model: Any, draft_ids: Tensor | None, sizes
         head.fc.weight[:, -hidden:] = torch.diag(torch.from_numpy(last / unit))
         _copy_layer(head.midlayer, model, unit)
         head.midlayer.hidden_norm.weight.copy_(_last_layer(model).input_layernorm.weight)
-        _copy(head.norm, _final_norm(model))
+        head.norm.weight.copy_(_CALM * _final_norm(model).weight)
     return head
 
 
-def without_scale(head: Eagle3, scale: Tensor) -> Eagle3:
-    """`head` changed to read features as they are."""
+def finish_eagle3(head: Eagle3, facts: TargetFacts, scale: Tensor, draft_ids: Tensor) -> Eagle3:
+    """A copy that reads features as they are and drafts `draft_ids`: its LM head is the target's,
+    so that which rows of it are used need not be known before."""
+    finished = _eagle3(facts, draft_ids)
+    finished.load_state_dict(head.state_dict(), strict=False)
     with torch.no_grad():
-        head.fc.weight.mul_(scale.to(head.fc.weight.device))
-    return head
+        finished.fc.weight.mul_(scale)
+    return finished
+
+
+def _eagle3(facts: TargetFacts, draft_ids: Tensor | None) -> Eagle3:
+    shape = Eagle3Shape(facts.block, facts.vocab_size, TAPS * facts.hidden, own_head=False)
+    return Eagle3(shape, facts.rotary(), draft_ids, facts.embeddings, facts.lm_head)
 
 
 def begin_mtp(facts: TargetFacts, model: Any, sizes: Sizes, unit: float) -> Mtp:
@@ -135,7 +148,3 @@ def _last_layer(model: Any) -> Any:
 
 def _final_norm(model: Any) -> Any:
     return model.get_decoder().norm
-
-
-def _copy(own: nn.Module, theirs: nn.Module) -> None:
-    own.load_state_dict(theirs.state_dict())

@@ -35,6 +35,52 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """Of drafts [A]: the loss, which were the target's first choice, answers' places and right."""
+
+    loss: Tensor
+    found: Tensor
+    tried: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Ids are learned out of `size`, the `frequent` ones told apart in every batch; `drafted` ones
+    can be drafted in the end (None: all)."""
+
+    size: int
+    frequent: Tensor
+    drafted: Tensor | None = None
+
+    def choose(self, batch: Batch, lesson: Lesson, generator: torch.Generator) -> Candidates:
+        named = batch.top_ids[:, : lesson.named]
+        return candidates(
+            named, self.frequent, self.size, sampled=lesson.sampled, generator=generator
+        )
+
+    def best(self, logits: Tensor) -> Tensor:
+        """[A] ids of logits [A, drafted]."""
+        places = logits.argmax(-1)
+        return places if self.drafted is None else self.drafted[places]
+
+    def judge(
+        self, logits: Tensor, batch: Batch, rows: Tensor, chosen: Candidates, lesson: Lesson
+    ) -> Judged:
+        """Logits [A, C] of the chosen ids against `rows` [A] of the target."""
+        answers = batch.answers[rows]
+        teacher = teach(
+            batch.top_ids[rows, : lesson.named],
+            batch.top_logs[rows, : lesson.named],
+            torch.where(answers, 1.0, lesson.prompt_weight),
+            sharpness=lesson.sharpness,
+        )
+        loss = (cross_entropy(logits, chosen, teacher) * teacher.weights).sum()
+        found = chosen.ids[logits.detach().argmax(-1)] == teacher.ids[:, 0]
+        return Judged(loss, found, int(answers.sum()), int(found[answers].sum()))
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """A batch's loss, to be minimised (a sum over places), and per step how many answer places
     there were and at how many the draft was the target's first choice."""
@@ -70,39 +116,25 @@ class ChainTask:
         head: nn.Module,
         columns: slice,
         scale: Tensor,
-        vocab_size: int,
-        frequent: Tensor,
+        vocabulary: Vocabulary,
     ) -> None:
         self.module, self.columns = head, columns
         self._head: SteppingHead = head  # type: ignore[assignment]
-        self._scale = scale
-        draft_ids = self._head.draft_ids()
-        self._size = vocab_size if draft_ids is None else len(draft_ids)
-        device = scale.device
-        self._column_of = torch.arange(vocab_size, device=device)
-        if draft_ids is not None:
-            self._column_of = torch.full((vocab_size,), -1, device=device)
-            self._column_of[draft_ids] = torch.arange(self._size, device=device)
-        named = self._column_of[frequent]
-        self._frequent = named[named >= 0]
+        self._scale, self._vocabulary = scale, vocabulary
+        assert self._head.draft_ids() is None, "all of the vocabulary is learned"
 
     def learn(self, batch: Batch, lesson: Lesson, generator: torch.Generator) -> Outcome:
         anchors = self._anchors(batch, batch.row_of >= 0)
-        named = self._column_of[batch.top_ids[:, : lesson.named]]
-        chosen = candidates(
-            named, self._frequent, self._size, sampled=lesson.sampled, generator=generator
-        )
+        chosen = self._vocabulary.choose(batch, lesson, generator)
         states, attention = self._begin(batch, anchors)
         loss, tried, right = states.new_zeros(()), list[int](), list[int]()
         for step, step_weight in enumerate(lesson.step_weights):
-            states, found, answers, part = self._step(
-                batch, anchors, step, states, attention, chosen, lesson
-            )
-            loss = loss + step_weight * part
-            tried.append(int(answers.sum()))
-            right.append(int(found[answers].sum()))
-            lucky = torch.rand(found.shape, generator=generator) < lesson.persistence
-            on = found | lucky.to(found.device)
+            states, judged = self._step(batch, anchors, step, states, attention, chosen, lesson)
+            loss = loss + step_weight * judged.loss
+            tried.append(judged.tried)
+            right.append(judged.right)
+            lucky = torch.rand(len(anchors), generator=generator) < lesson.persistence
+            on = judged.found | lucky.to(anchors.device)
             on &= self._known(batch, anchors, step + 2)
             kept = on.nonzero()[:, 0]
             if not len(kept) or step + 1 == len(lesson.step_weights):
@@ -120,9 +152,9 @@ class ChainTask:
         for step in range(steps):
             places, _ = batch.behind(anchors, step + 1)
             states = self._advance(batch, anchors, step, states, attention)
-            best = self._head.logits(states).argmax(-1)
+            best = self._vocabulary.best(self._head.logits(states, self._vocabulary.drafted))
             rows = batch.row_of[places]
-            first = self._column_of[batch.top_ids[rows.clamp_min(0), 0]]
+            first = batch.top_ids[rows.clamp_min(0), 0]
             found = (best == first) & self._known(batch, anchors, step + 1)
             right[:, step] = found.cpu()
         return anchors, right
@@ -167,19 +199,10 @@ class ChainTask:
         attention: ChainAttention,
         chosen: Candidates,
         lesson: Lesson,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """States behind the step, whether the draft was right, where it is an answer, the loss."""
+    ) -> tuple[Tensor, Judged]:
+        """The states behind the step, and what its drafts were."""
         states = self._advance(batch, anchors, step, states, attention)
         rows = batch.row_of[batch.behind(anchors, step + 1)[0]]
-        answers = batch.answers[rows]
-        teacher = teach(
-            batch.top_ids[rows, : lesson.named],
-            batch.top_logs[rows, : lesson.named],
-            torch.where(answers, 1.0, lesson.prompt_weight),
-            self._column_of,
-            sharpness=lesson.sharpness,
-        )
-        logits = self._head.logits(states, chosen.columns)
-        loss = (cross_entropy(logits, chosen, teacher) * teacher.weights).sum()
-        best = chosen.columns[logits.detach().argmax(-1)]
-        return states, best == teacher.best(), answers, loss
+        logits = self._head.logits(states, chosen.ids)
+        judged = self._vocabulary.judge(logits, batch, rows, chosen, lesson)
+        return states, judged

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -25,16 +26,16 @@ from export.training.beginnings import (
     begin_eagle3,
     begin_medusa,
     begin_mtp,
+    finish_eagle3,
     frequent_ids,
     measure,
-    without_scale,
 )
-from export.training.drafting import ChainTask, Lesson, Task
+from export.training.drafting import ChainTask, Lesson, Task, Vocabulary
 from export.training.optimizer import Rates
-from export.training.parallel import DraftTask, MedusaTask, Vocabulary, begin_draft
+from export.training.parallel import DraftTask, MedusaTask, begin_draft
 from models.package import TargetSpec
 
-FREQUENT = 1024
+FREQUENT = 2048
 MEDUSA_HEADS = 4
 _RATES = Rates()
 DRAFT_LAYERS = 2
@@ -42,25 +43,19 @@ DRAFT_LAYERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Basics:
-    """What depends on the corpus and must stay as it was when training goes on: how often ids are
-    written [V], and the sizes of all features [4 * hidden]."""
+    """Of the corpus: how often ids are written [V], and the sizes of features [4 * hidden], which
+    must stay what they were when a training began."""
 
-    counts: Tensor
-    sizes: Tensor
-
-    @classmethod
-    def of(cls, store: Store, facts: TargetFacts, seed: int) -> Basics:
-        counts = store.frequencies(facts.vocab_size)
-        whole = slice(0, (TAPS + 1) * facts.hidden)
-        return cls(torch.from_numpy(counts), torch.from_numpy(measure(store, whole, seed).columns))
-
-    def save(self, path: Path) -> None:
-        torch.save({"counts": self.counts, "sizes": self.sizes}, path)
+    counts: NDArray[np.float64]
+    sizes: NDArray[np.float32]
 
     @classmethod
-    def load(cls, path: Path) -> Basics:
-        stored = torch.load(path, weights_only=True)
-        return cls(stored["counts"], stored["sizes"])
+    def of(cls, store: Store, facts: TargetFacts, seed: int, kept: Path) -> Basics:
+        """The sizes are those in `kept`, once it is there."""
+        if not kept.is_file():
+            whole = slice(0, (TAPS + 1) * facts.hidden)
+            np.save(kept, measure(store, whole, seed).columns)
+        return cls(store.frequencies(facts.vocab_size), np.load(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +70,10 @@ class Setting:
     device: torch.device
 
     def sizes(self, columns: slice) -> Sizes:
-        return Sizes(self.basics.sizes[columns].numpy())
+        return Sizes(self.basics.sizes[columns])
 
     def frequent(self, count: int) -> Tensor:
-        return frequent_ids(self.basics.counts.numpy(), count, self.spec.eos_ids)
+        return frequent_ids(self.basics.counts, count, self.spec.eos_ids)
 
     @property
     def taps(self) -> slice:
@@ -88,9 +83,11 @@ class Setting:
     def hidden(self) -> slice:
         return slice(TAPS * self.facts.hidden, (TAPS + 1) * self.facts.hidden)
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.facts.vocab_size, self.frequent(FREQUENT).to(self.device))
+    def vocabulary(self, drafted: int | None = None) -> Vocabulary:
+        """`drafted`: so many ids can be drafted."""
+        frequent = self.frequent(FREQUENT).to(self.device)
+        ids = None if drafted is None else self.frequent(drafted).to(self.device)
+        return Vocabulary(self.facts.vocab_size, frequent, ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +102,19 @@ class Kind:
 
 def _begin_eagle3(setting: Setting) -> Task:
     sizes = setting.sizes(setting.taps)
-    ids = setting.frequent(setting.draft_vocab)
-    head = begin_eagle3(setting.facts, setting.model, ids, sizes).to(setting.device)
+    head = begin_eagle3(setting.facts, setting.model, sizes)
     return ChainTask(
-        head,
+        head.to(setting.device),
         setting.taps,
         sizes.scale.to(setting.device),
-        setting.facts.vocab_size,
-        setting.frequent(FREQUENT).to(setting.device),
+        setting.vocabulary(setting.draft_vocab),
     )
 
 
 def _write_eagle3(task: Task, setting: Setting, directory: Path) -> None:
-    scale = setting.sizes(setting.taps).scale
-    head: Any = task.module
-    without_scale(head, scale)
-    facts = setting.facts
+    trained: Any = task.module
+    facts, scale = setting.facts, setting.sizes(setting.taps).scale
+    head = finish_eagle3(trained, facts, scale, setting.frequent(setting.draft_vocab))
     info = HeadInfo(
         "eagle3",
         "safeailab",
@@ -129,7 +123,6 @@ def _write_eagle3(task: Task, setting: Setting, directory: Path) -> None:
         rope=facts.rope,
     )
     layouts.write(head, info, directory, facts)
-    without_scale(head, 1 / scale)
 
 
 def _begin_mtp(setting: Setting) -> Task:
@@ -140,8 +133,7 @@ def _begin_mtp(setting: Setting) -> Task:
         head.to(setting.device),
         setting.hidden,
         torch.ones(setting.facts.hidden, device=setting.device),
-        setting.facts.vocab_size,
-        setting.frequent(FREQUENT).to(setting.device),
+        setting.vocabulary(),
     )
 
 
@@ -153,7 +145,7 @@ def _write_mtp(task: Task, setting: Setting, directory: Path) -> None:
 
 def _begin_medusa(setting: Setting) -> Task:
     heads = begin_medusa(setting.facts, MEDUSA_HEADS).to(setting.device)
-    return MedusaTask(heads, setting.hidden, setting.vocabulary)
+    return MedusaTask(heads, setting.hidden, setting.vocabulary())
 
 
 def _write_medusa(task: Task, setting: Setting, directory: Path) -> None:
@@ -166,7 +158,7 @@ def _begin_draft(setting: Setting) -> Task:
     last = setting.facts.layers - 1
     kept = sorted({round(last * i / max(DRAFT_LAYERS - 1, 1)) for i in range(DRAFT_LAYERS)})
     drafter = begin_draft(setting.facts, setting.model, kept).to(setting.device)
-    return DraftTask(drafter, slice(0, 1), setting.vocabulary)
+    return DraftTask(drafter, slice(0, 1), setting.vocabulary())
 
 
 def _write_draft(task: Task, setting: Setting, directory: Path) -> None:

@@ -24,8 +24,8 @@ _ADAM_EPSILON = 1e-8
 class Rates:
     """Learning rates of matrices and of the rest; decay is of matrices, per unit of rate."""
 
-    matrices: float = 2e-3
-    others: float = 2e-3
+    matrices: float = 4e-3
+    others: float = 4e-3
     decay: float = 0.02
     momentum: float = 0.95
     adam: tuple[float, float] = (0.9, 0.98)

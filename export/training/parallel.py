@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,38 +13,7 @@ from export.heads.facts import TargetFacts
 from export.heads.head import Borrowed, look_up, project
 from export.heads.medusa import Medusa
 from export.training.batches import Batch
-from export.training.drafting import Lesson, Outcome
-from export.training.losses import Candidates, candidates, cross_entropy, teach
-
-
-@dataclass(slots=True)
-class Vocabulary:
-    """The target's whole vocabulary; `frequent` ids are told apart in every batch."""
-
-    size: int
-    frequent: Tensor
-
-    def choose(self, batch: Batch, lesson: Lesson, generator: torch.Generator) -> Candidates:
-        named = batch.top_ids[:, : lesson.named]
-        return candidates(
-            named, self.frequent, self.size, sampled=lesson.sampled, generator=generator
-        )
-
-    def judge(
-        self, logits: Tensor, batch: Batch, rows: Tensor, chosen: Candidates, lesson: Lesson
-    ) -> tuple[Tensor, int, int]:
-        """The loss of logits [A, C] against `rows` of the target; answer places, right ones."""
-        answers = batch.answers[rows]
-        teacher = teach(
-            batch.top_ids[rows, : lesson.named],
-            batch.top_logs[rows, : lesson.named],
-            torch.where(answers, 1.0, lesson.prompt_weight),
-            torch.arange(self.size, device=rows.device),
-            sharpness=lesson.sharpness,
-        )
-        loss = (cross_entropy(logits, chosen, teacher) * teacher.weights).sum()
-        found = chosen.columns[logits.detach().argmax(-1)] == teacher.best()
-        return loss, int(answers.sum()), int(found[answers].sum())
+from export.training.drafting import Lesson, Outcome, Vocabulary
 
 
 class MedusaTask:
@@ -61,11 +29,11 @@ class MedusaTask:
         for head, weight in zip(range(self._heads.shape.heads), lesson.step_weights, strict=False):
             anchors, rows = _known(batch, head + 1)
             states = self._heads.states(batch.features[anchors], head)
-            logits = self._heads.logits(states, head, chosen.columns)
-            part, answers, found = self._vocabulary.judge(logits, batch, rows, chosen, lesson)
-            loss = loss + weight * part
-            tried.append(answers)
-            right.append(found)
+            logits = self._heads.logits(states, head, chosen.ids)
+            judged = self._vocabulary.judge(logits, batch, rows, chosen, lesson)
+            loss = loss + weight * judged.loss
+            tried.append(judged.tried)
+            right.append(judged.right)
         return Outcome(loss, tried[0], tried, right)
 
     @torch.no_grad()
@@ -120,10 +88,9 @@ class DraftTask:
     def learn(self, batch: Batch, lesson: Lesson, generator: torch.Generator) -> Outcome:
         chosen = self._vocabulary.choose(batch, lesson, generator)
         places = (batch.row_of >= 0).nonzero()[:, 0]
-        logits = self._drafter.logits(self._states(batch)[places], chosen.columns)
-        rows = batch.row_of[places]
-        loss, answers, found = self._vocabulary.judge(logits, batch, rows, chosen, lesson)
-        return Outcome(loss, answers, [answers], [found])
+        logits = self._drafter.logits(self._states(batch)[places], chosen.ids)
+        judged = self._vocabulary.judge(logits, batch, batch.row_of[places], chosen, lesson)
+        return Outcome(judged.loss, judged.tried, [judged.tried], [judged.right])
 
     @torch.no_grad()
     def draft(self, batch: Batch, steps: int) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ class TrainingSession:
             facts,
             checkpoint.model,
             spec,
-            _basics(self._place / "basics.pt", self._store, facts, options.seed),
+            Basics.of(self._store, facts, options.seed, self._place / "sizes.npy"),
             min(options.draft_vocab, facts.vocab_size),
             _device(options.device),
         )
@@ -110,12 +110,13 @@ class TrainingSession:
         (directory / "report.txt").write_text(table(tallies) + "\n", encoding="utf-8")
 
     def _coverage(self) -> float:
-        """Share of what is written in answers that the draft vocabulary has."""
+        """Share of held-out answers that the draft vocabulary has."""
         if self._options.kind != "eagle3":
             return 1.0
-        counts = self._setting.basics.counts
-        ids = self._setting.frequent(self._setting.draft_vocab)
-        return round(float(counts[ids].sum() / counts.sum()), 4)
+        size = self._setting.facts.vocab_size
+        counts = self._store.frequencies(size, held=True, prompts=0.0)
+        ids = self._setting.frequent(self._setting.draft_vocab).numpy()
+        return round(float(counts[ids].sum() / max(counts.sum(), 1.0)), 4)
 
     def _plan(self, minutes: float) -> Plan:
         return Plan(
@@ -136,12 +137,6 @@ def _open_store(work: Path) -> Store:
             param="--minutes",
         )
     return store
-
-
-def _basics(path: Path, store: Store, facts: TargetFacts, seed: int) -> Basics:
-    if not path.is_file():
-        Basics.of(store, facts, seed).save(path)
-    return Basics.load(path)
 
 
 def _require_same(package: Package, facts: TargetFacts) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from export.training.batches import Item, Store, groups
 from export.training.drafting import Lesson, Task
@@ -87,21 +88,24 @@ class Trainer:
     def __init__(self, task: Task, store: Store, plan: Plan, checkpoint: Path) -> None:
         self._task, self._store, self._checkpoint = task, store, checkpoint
         self.plan = plan
-        self._items = [item for item in store.items if not item.held and item.known > 0]
         self._optimizer = Optimizer(task.module, plan.rates, muon=plan.muon)
         self._average = Average(task.module, plan.average)
         self._device = next(task.module.parameters()).device
         self.progress = Progress()
         self._generator = torch.Generator().manual_seed(plan.seed)
-        self._recent = Recent()
+        self.recent = Recent()
         if checkpoint.is_file():
             self._load()
+
+    @property
+    def module(self) -> nn.Module:
+        return self._task.module
 
     def run(self, stop: Callable[[], bool], report: Callable[[str], None]) -> None:
         """Until `minutes` of training have passed in all, or `stop`; a checkpoint at the end."""
         saved = reported = time.monotonic()
         for loss, tried, right in self._updates(stop):
-            self._recent.entries.append((loss, tried, right))
+            self.recent.entries.append((loss, tried, right))
             now = time.monotonic()
             if now - reported >= 20:
                 reported = now
@@ -170,15 +174,17 @@ class Trainer:
                 return
 
     def _groups(self) -> Iterator[list[Item]]:
-        """Epoch after epoch, from where `progress` says."""
+        """Epoch after epoch, from where `progress` says, each of what there is when it begins."""
         progress = self.progress
         while True:
-            if progress.items != len(self._items):
-                # The corpus has grown: what was done of this epoch is another order's.
-                progress.epoch, progress.group = progress.epoch + bool(progress.items), 0
-                progress.items = len(self._items)
+            self._store.refresh()
+            items = [item for item in self._store.items if not item.held and item.known > 0]
+            if progress.items != len(items):
+                # The corpus has grown: what was done of an epoch is another order's.
+                progress.epoch, progress.group = progress.epoch + bool(progress.group), 0
+                progress.items = len(items)
             draw = np.random.default_rng([self.plan.seed, progress.epoch])
-            for index, group in enumerate(groups(self._items, self.plan.per_run, draw)):
+            for index, group in enumerate(groups(items, self.plan.per_run, draw)):
                 if index >= progress.group:
                     progress.group = index + 1
                     yield group
@@ -191,7 +197,7 @@ class Trainer:
         return (
             f"epoch {progress.epoch}, update {progress.updates},"
             f" {progress.places:,} places ({rate:.0f}/s), {left:.0f} min left,"
-            f" {self._recent.describe()}"
+            f" {self.recent.describe()}"
         )
 
 
