@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from export.heads.attention import UnrolledAttention
 from export.training.chains import ChainAttention, read_entries
 from tests.trainer_support import HIDDEN, packed, small_eagle3
+from tests.unrolled_attention import UnrolledAttention
 
 LENGTHS = (9, 12)
 STEPS = 3
