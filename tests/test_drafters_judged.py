@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from models.drafters.calibration import Curve
-from models.drafters.judged import JudgedChain, JudgedTree, Node
+from models.drafters.judged import JudgedChain, JudgedTree, Node, TreeCurves
 
 
 class Recorder(Curve):
@@ -50,29 +50,34 @@ def test_where_acceptance_is_drawn_only_the_first_token_teaches() -> None:
 
 def tree() -> list[Node]:
     """1 (2 (3), 4), 5 (6)."""
-    inner = [Node(2, 0.5, [Node(3, 0.9, [])]), Node(4, 0.4, [])]
-    return [Node(1, 0.6, inner), Node(5, 0.3, [Node(6, 0.8, [])])]
+    inner = [Node(2, 0, 0.5, 0.55, [Node(3, 0, 0.9, 0.95)]), Node(4, 2, 0.4, 0.45)]
+    return [Node(1, 0, 0.6, 0.65, inner), Node(5, 1, 0.3, 0.35, [Node(6, 0, 0.8, 0.85)])]
+
+
+def curves(*, certain: bool = True) -> tuple[TreeCurves, Recorder, Recorder]:
+    first, other = Recorder(), Recorder()
+    return TreeCurves(first, other, certain=certain), first, other
 
 
 def test_a_tree_is_laid_out_with_its_first_path_together() -> None:
-    draft = JudgedTree(tree(), Recorder(), Recorder(), certain=True).draft("eagle3")
+    draft = JudgedTree(tree(), curves()[0]).draft("eagle3")
     assert draft.tokens == (1, 2, 3, 4, 5, 6)
     assert draft.parents == (-1, 0, 1, 0, -1, 4)
-    assert draft.confidence == (0.6, 0.5, 0.9, 0.4, 0.3, 0.8)
+    assert draft.confidence == (0.65, 0.55, 0.95, 0.45, 0.35, 0.85)
     assert (draft.source, draft.proposals) == ("eagle3", None)
 
 
 def test_a_tree_without_a_fork_is_a_chain() -> None:
-    path = [Node(1, 0.6, [Node(2, 0.5, [Node(3, 0.9, [])])])]
-    draft = JudgedTree(path, Recorder(), Recorder(), certain=True).draft("eagle3")
+    path = [Node(1, 0, 0.6, 0.6, [Node(2, 1, 0.5, 0.5, [Node(3, 0, 0.9, 0.9)])])]
+    draft = JudgedTree(path, curves()[0]).draft("eagle3")
     assert (draft.tokens, draft.parents) == ((1, 2, 3), None)
-    assert JudgedTree([], Recorder(), Recorder(), certain=True).draft("eagle3").tokens == ()
+    assert JudgedTree([], curves()[0]).draft("eagle3").tokens == ()
 
 
 def test_siblings_are_never_surer_than_certain() -> None:
-    nodes = [Node(1, 0.7, []), Node(2, 0.6, []), Node(3, 0.5, [])]
-    draft = JudgedTree(nodes, Recorder(), Recorder(), certain=True).draft("eagle3")
-    assert draft.confidence == pytest.approx((0.7, 0.3, 0.0))
+    nodes = curves()[0].judge((1, 2, 3), (0.7, 0.6, 0.5), depth=0)
+    assert [node.confidence for node in nodes] == pytest.approx([0.7, 0.3, 0.0])
+    assert [(node.token, node.rank) for node in nodes] == [(1, 0), (2, 1), (3, 2)]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +98,12 @@ def test_a_tree_is_compared_along_the_targets_own_path(
     first: list[tuple[float, int, bool]],
     other: list[tuple[float, int, bool]],
 ) -> None:
-    curves = Recorder(), Recorder()
-    JudgedTree(tree(), *curves, certain=True).learn(said)
-    assert [curve.seen for curve in curves] == [first, other]
+    judges, likeliest, others = curves()
+    JudgedTree(tree(), judges).learn(said)
+    assert (likeliest.seen, others.seen) == (first, other)
 
 
 def test_where_acceptance_is_drawn_a_trees_first_level_teaches() -> None:
-    curves = Recorder(), Recorder()
-    JudgedTree(tree(), *curves, certain=False).learn((1, 4))
-    assert [curve.seen for curve in curves] == [[(0.6, 0, True)], []]
+    judges, likeliest, others = curves(certain=False)
+    JudgedTree(tree(), judges).learn((1, 4))
+    assert (likeliest.seen, others.seen) == ([(0.6, 0, True)], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.draft import Draft
 from models.drafters.calibration import Curve
@@ -37,69 +37,81 @@ class JudgedChain:
 
 @dataclass(slots=True)
 class Node:
-    """A token of a tree. `probability` is the drafter's, given that the parent is right."""
+    """A token of a tree.
+
+    `probability` is the drafter's, `confidence` what it is judged to be worth, both given that the
+    parent is right; `rank` its place among all that the drafter could say there, 0 the likeliest.
+    """
 
     token: int
+    rank: int
     probability: float
-    children: list[Node]
+    confidence: float
+    children: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCurves:
+    """The likeliest token at a place is judged by `first`, the others by `other`.
+
+    `certain` as for chains.
+    """
+
+    first: Curve
+    other: Curve
+    certain: bool = True
+
+    def of(self, rank: int) -> Curve:
+        return self.other if rank else self.first
+
+    def judge(self, tokens: Sequence[int], shares: Sequence[float], depth: int) -> list[Node]:
+        """Siblings, likeliest first. The target says one of them at most, so their confidences sum
+        to at most 1."""
+        nodes, left = [], 1.0
+        for rank, (token, share) in enumerate(zip(tokens, shares, strict=True)):
+            confidence = min(left, self.of(rank).estimate(share, depth))
+            left -= confidence
+            nodes.append(Node(token, rank, share, confidence))
+        return nodes
 
 
 class JudgedTree:
-    """Siblings in the order in which they are tried, most likely first.
+    """The taken nodes, siblings in the order in which they are tried."""
 
-    The first at a place is judged by `first`, the others by `other`. The target says one of them at
-    most, so their confidences sum to at most 1.
-    """
-
-    def __init__(self, roots: list[Node], first: Curve, other: Curve, *, certain: bool) -> None:
-        self._roots = roots
-        self._curves = (first, other)
-        self._certain = certain
+    def __init__(self, roots: list[Node], curves: TreeCurves) -> None:
+        self.roots = roots
+        self._curves = curves
 
     def draft(self, source: str) -> Draft:
         """Every path's first branch right behind it: so the branch that is most often right needs
         no compaction. Without a fork it is a chain."""
-        tokens: list[int] = []
+        nodes: list[Node] = []
         parents: list[int] = []
-        confidence: list[float] = []
-        waiting = self._waiting(self._roots, -1, 0)
+        waiting = [(node, -1) for node in reversed(self.roots)]
         while waiting:
-            node, parent, depth, value = waiting.pop()
-            waiting += self._waiting(node.children, len(tokens), depth + 1)
-            tokens.append(node.token)
+            node, parent = waiting.pop()
+            waiting += [(child, len(nodes)) for child in reversed(node.children)]
+            nodes.append(node)
             parents.append(parent)
-            confidence.append(value)
-        forked = parents != list(range(-1, len(tokens) - 1))
+        forked = parents != list(range(-1, len(nodes) - 1))
         return Draft(
-            tokens=tuple(tokens),
+            tokens=tuple([node.token for node in nodes]),
             parents=tuple(parents) if forked else None,
-            confidence=tuple(confidence),
+            confidence=tuple([node.confidence for node in nodes]),
             source=source,
         )
 
     def learn(self, said: Sequence[int]) -> None:
         """Along the target's own path through the tree."""
-        siblings = self._roots
+        siblings, curves = self.roots, self._curves
         for depth, right in enumerate(said):
             found: Node | None = None
-            for rank, node in enumerate(siblings):
+            for node in siblings:
                 accepted = node.token == right
-                self._curves[rank > 0].observe(node.probability, depth, accepted)
+                curves.of(node.rank).observe(node.probability, depth, accepted)
                 if accepted:
                     found = node
                     break
-            if found is None or not self._certain:
+            if found is None or not curves.certain:
                 return
             siblings = found.children
-
-    def _waiting(
-        self, siblings: list[Node], parent: int, depth: int
-    ) -> list[tuple[Node, int, int, float]]:
-        """In reverse, as they are to be popped."""
-        judged, left = [], 1.0
-        for rank, node in enumerate(siblings):
-            value = min(left, self._curves[rank > 0].estimate(node.probability, depth))
-            left -= value
-            judged.append((node, parent, depth, value))
-        judged.reverse()
-        return judged

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from models.draft import Draft
 from models.drafters.drawing import Drawing
 from models.drafters.model import DrafterModel, LearnedDrafter
-from models.drafters.trees import best_products
+from models.drafters.trees import Heads
 from models.session import Binding
 from models.slots import Slot
 
@@ -64,4 +64,4 @@ class MedusaDrafter(LearnedDrafter):
     ) -> Draft:
         kept = self._branches
         shares = np.exp(values[:, :kept] - logsumexp[:, None])
-        return self._tree(best_products(ids[:, :kept].tolist(), shares.tolist(), budget, kept))
+        return self._tree(Heads(ids[:, :kept], shares).below, budget, kept)

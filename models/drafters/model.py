@@ -14,7 +14,8 @@ from models.draft import Draft, Proposal
 from models.drafters.calibration import Calibration
 from models.drafters.drawing import Drawing
 from models.drafters.graphs import DrafterGraphs
-from models.drafters.judged import JudgedChain, JudgedTree, Node
+from models.drafters.judged import JudgedChain, JudgedTree, TreeCurves
+from models.drafters.trees import Below, grow
 from models.memory import drafter_context
 from models.package import DrafterSpec
 from models.slots import Slot
@@ -107,14 +108,12 @@ class LearnedDrafter(ABC):
             source=self.name,
         )
 
-    def _tree(self, roots: list[Node]) -> Draft:
+    def _tree(self, below: Below, budget: int, branches: int) -> Draft:
         """A tree of likeliest tokens: nothing is drawn, so q is one-hot."""
-        drawing, curves = self._drawing, self._model.calibration
+        drawing, known = self._drawing, self._model.calibration
         if drawing is None:
-            first, other = curves.greedy, curves.greedy_sibling
+            curves = TreeCurves(known.greedy, known.greedy_sibling)
         else:
-            first, other = curves.likeliest, curves.likeliest_sibling
-        self._judged = judged = JudgedTree(
-            roots, first, other, certain=drawing is None or drawing.shared
-        )
+            curves = TreeCurves(known.likeliest, known.likeliest_sibling, certain=drawing.shared)
+        self._judged = judged = JudgedTree(grow(below, budget, branches, curves), curves)
         return judged.draft(self.name)

@@ -12,7 +12,7 @@ from models.drafters.drawing import Drawing
 from models.drafters.graphs import Entries, modules
 from models.drafters.model import DrafterModel
 from models.drafters.state import DrafterState
-from models.drafters.trees import best_candidates
+from models.drafters.trees import GraphCandidates
 from models.memory import PAD_TOKENS
 from models.slots import Slot
 
@@ -86,7 +86,11 @@ class RecurrentDrafter(ChainDrafter):
 
 
 class RecurrentTreeDrafter(RecurrentDrafter):
-    """Drafts a dynamic tree (EAGLE-2, arXiv 2406.16858): the best of a graph's candidates."""
+    """Drafts a dynamic tree (EAGLE-2, arXiv 2406.16858): the best of a graph's candidates.
+
+    The graph goes on from those that its own probabilities make likeliest; which of them are
+    verified is decided by how often such tokens were right.
+    """
 
     def __init__(
         self, model: DrafterModel, slot: Slot, drawing: Drawing | None, branches: int
@@ -104,7 +108,7 @@ class RecurrentTreeDrafter(RecurrentDrafter):
         entries = self._catch_up()
         graph.run(self._slot, entries)
         self._note(entries)
-        return self._tree(best_candidates(graph, budget, self._branches))
+        return self._tree(GraphCandidates(graph).below, budget, self._branches)
 
 
 def _state_of(slot: Slot, model: DrafterModel) -> DrafterState:

@@ -1,79 +1,93 @@
-"""Which of many candidates become a tree to verify: the likeliest paths, as far as they go."""
+"""Trees of a drafter's likeliest tokens: which of them are worth a place."""
 
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.drafters.graphs import TreeGraph
-from models.drafters.judged import Node
+from models.drafters.judged import Node, TreeCurves
 
-_IMPOSSIBLE = -50.0
-"""Log-probability of a path that is not worth a look."""
+_LEAST = 1e-9
+"""Survival of a path that is not worth a look."""
+
+ROOT = -1
+"""The place of the last committed token."""
+
+Below = Callable[[int], tuple[Sequence[int], Sequence[float], Sequence[int]] | None]
+"""What a drafter says behind the token at a place: tokens, likeliest first, their shares, and their
+places. None where it says nothing."""
 
 
-def best_candidates(graph: TreeGraph, budget: int, branches: int) -> list[Node]:
-    """The `budget` candidates of the highest cumulative log-probability, with at most `branches`
-    of them behind one token; the tree's first tokens.
-
-    A parent is never less likely than its child, and comes before it where they are equal.
-    """
-    width, first = graph.width, graph.width
-    order = np.argsort(-graph.scores, kind="stable").tolist()
-    ids, scores = graph.ids, graph.scores
-    nodes: dict[int, Node] = {}
+def grow(below: Below, budget: int, branches: int, curves: TreeCurves) -> list[Node]:
+    """The `budget` tokens that are likeliest to be reached and accepted, as far as they are judged;
+    at most `branches` behind one. A parent is never less likely than its child."""
     roots: list[Node] = []
-    # The candidate that the level's row r goes on from, numbered through the levels.
-    starts = [0, *(first + level * width * width for level in range(graph.depth - 1))]
-    chosen = (graph.chosen + np.array(starts)[:, None]).tolist()
-    for candidate in order:
-        score = float(scores[candidate])
-        if len(nodes) == budget or score < _IMPOSSIBLE:
-            break
-        above, siblings = 0.0, roots
-        if candidate >= first:
-            level, place = divmod(candidate - first, width * width)
-            parent = chosen[level][place // width]
-            if parent not in nodes:
-                continue
-            above, siblings = float(scores[parent]), nodes[parent].children
-        if len(siblings) < branches:
-            nodes[candidate] = node = Node(int(ids[candidate]), math.exp(score - above), [])
-            siblings.append(node)
-    return roots
+    waiting: list[tuple[float, int, int, Node, int, list[Node]]] = []
+    order = 0
 
+    def open_place(place: int, survival: float, depth: int, taken: list[Node]) -> None:
+        nonlocal order
+        said = below(place)
+        if said is None:
+            return
+        tokens, shares, places = said
+        judged = curves.judge(tokens[:branches], shares[:branches], depth)
+        for node, own in zip(judged, places, strict=False):
+            likely = survival * node.confidence
+            if likely > _LEAST:
+                # Of equal ones the one that was found first.
+                heapq.heappush(waiting, (-likely, order, depth, node, own, taken))
+                order += 1
 
-def best_products(
-    ids: Sequence[Sequence[int]],
-    probabilities: Sequence[Sequence[float]],
-    budget: int,
-    branches: int,
-) -> list[Node]:
-    """The `budget` likeliest paths through lists of tokens by depth, likeliest first, each token
-    independent of those before it; at most `branches` behind one token."""
-    roots: list[Node] = []
-    waiting: list[tuple[float, int, int, int, list[Node]]] = []
-
-    def offer(survival: float, depth: int, rank: int, siblings: list[Node]) -> None:
-        if depth < len(ids) and rank < min(branches, len(ids[depth])):
-            likely = survival * probabilities[depth][rank]
-            # Of equal ones the one that was offered first.
-            heapq.heappush(waiting, (-likely, offered[0], depth, rank, siblings))
-            offered[0] += 1
-
-    offered = [0]
-    offer(1.0, 0, 0, roots)
+    open_place(ROOT, 1.0, 0, roots)
     for _ in range(budget):
         if not waiting:
             break
-        likely, _, depth, rank, siblings = heapq.heappop(waiting)
-        probability = probabilities[depth][rank]
-        node = Node(ids[depth][rank], probability, [])
-        siblings.append(node)
-        survival = -likely
-        offer(survival / probability if probability > 0 else 0.0, depth, rank + 1, siblings)
-        offer(survival, depth + 1, 0, node.children)
+        likely, _, depth, node, place, taken = heapq.heappop(waiting)
+        taken.append(node)
+        open_place(place, -likely, depth + 1, node.children)
     return roots
+
+
+class GraphCandidates:
+    """What a tree's graph found. A place is the number of a candidate, through the levels; only of
+    those that became nodes it knows what comes next."""
+
+    def __init__(self, graph: TreeGraph) -> None:
+        width = self._width = graph.width
+        self._ids: list[int] = graph.ids.tolist()
+        self._scores: list[float] = graph.scores.tolist()
+        # Where the candidates of each level begin.
+        starts = [0, *(width + level * width * width for level in range(graph.depth - 1))]
+        nodes = (graph.chosen[:-1] + np.array(starts[:-1], dtype=np.int64)[:, None]).ravel()
+        self._rows = {ROOT: 0}
+        for row, candidate in enumerate(nodes.tolist()):
+            self._rows[candidate] = width + row * width
+
+    def below(self, place: int) -> tuple[list[int], list[float], range] | None:
+        start = self._rows.get(place)
+        if start is None:
+            return None
+        end = start + self._width
+        above = 0.0 if place == ROOT else self._scores[place]
+        shares: list[float] = np.exp(np.array(self._scores[start:end]) - above).tolist()
+        return self._ids[start:end], shares, range(start, end)
+
+
+class Heads:
+    """Heads that answer for the next places, whatever is said before: [heads, n] of each."""
+
+    def __init__(self, ids: NDArray[np.int64], shares: NDArray[np.float32]) -> None:
+        self._ids: list[list[int]] = ids.tolist()
+        self._shares: list[list[float]] = shares.tolist()
+
+    def below(self, place: int) -> tuple[list[int], list[float], list[int]] | None:
+        """A place is the number of the head that spoke of it."""
+        head = place + 1
+        if head == len(self._ids):
+            return None
+        return self._ids[head], self._shares[head], [head] * len(self._ids[head])
