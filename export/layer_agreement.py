@@ -97,7 +97,7 @@ class Agreement:
         _refuse_windows(target.single, self._capacity)
         whole = target.runner(range(target.layers), len(answers), self._capacity)
         whole.run([RowStep(answer.all_ids) for answer in answers], [])
-        self._buffers = whole.buffers
+        self.buffers = whole.buffers
 
     def __call__(self, kept: tuple[int, ...]) -> float:
         """Share of tokens that the layers `kept` predict as the whole target does."""
@@ -107,7 +107,7 @@ class Agreement:
         """Per depth, the share of drafts whose tokens were right so far; at most 8 deep."""
         assert 1 <= depth <= _DEEPEST
         shared = {
-            f"past.{number}.{row}.{part}": self._buffers[f"past.{layer}.{row}.{part}"]
+            f"past.{number}.{row}.{part}": self.buffers[f"past.{layer}.{row}.{part}"]
             for number, layer in enumerate(kept)
             for row in range(len(self._answers))
             for part in ("key", "value")
