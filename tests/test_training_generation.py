@@ -12,11 +12,13 @@ from export.training.prompts import Prompt
 from export.training.speech import Speech
 from models.errors import UserError
 from models.package import Package
-from tests.engine_support import Reference
+from tests.engine_support import CONTEXT, Reference
 from tests.training_support import END
 
 HEADER = "<|im_start|>assistant\n"
-PROMPTS = tuple(Prompt(({"role": "user", "content": f"Say {name}."},)) for name in "abcdefgh")
+PROMPTS = tuple(
+    Prompt(({"role": "user", "content": f"Say {name}."},)) for name in "abcdefghijklmnopqrst"
+)
 
 
 def write(package: Package, path: Path, tokens: int, seed: int = 1, **options: object) -> Corpus:
@@ -27,6 +29,7 @@ def write(package: Package, path: Path, tokens: int, seed: int = 1, **options: o
         Goal(tokens),
         seed=seed,
         rows=4,
+        context=CONTEXT,
         report=lines.append,
         **options,  # type: ignore[arg-type]
     )
@@ -44,10 +47,10 @@ def spans(conversation: Conversation) -> list[tuple[int, int]]:
 
 
 def test_answers_are_marked_and_nothing_else(package: Package, tmp_path: Path) -> None:
-    corpus = write(package, tmp_path, 1500)
+    corpus = write(package, tmp_path, 800)
     header = list(Speech(package).encode(HEADER))
     found = list(corpus)
-    assert corpus.answer_tokens >= 1500
+    assert corpus.answer_tokens >= 800
     assert {one.kind for one in found} > {"translation", "facts", "maths"}
     for one in found:
         ids = one.ids.tolist()
@@ -56,27 +59,29 @@ def test_answers_are_marked_and_nothing_else(package: Package, tmp_path: Path) -
             if one.kind not in ("article", "passage"):
                 assert ids[start - len(header) : start] == header
             assert END not in ids[start : end - 1]
-            assert ids[end - 1] == END or end - start >= 16
+            assert ids[end - 1] == END or end - start >= 16, "cut"
         assert spans(one)[-1][1] == len(ids), "nothing behind the last answer"
 
 
 def test_greedy_answers_are_the_target_s_own(
     package: Package, reference: Reference, tmp_path: Path
 ) -> None:
-    """Of two answers to a prompt of the user, the first is greedy more often than not."""
-    corpus = write(package, tmp_path, 1500, prompts=PROMPTS, inventing=False)
-    greedy = 0
+    """Six of ten answers to prompts of the user."""
+    corpus = write(package, tmp_path, 2500, prompts=PROMPTS, inventing=False)
+    greedy = total = 0
     for one in corpus:
+        total += 1
         ((start, end),) = spans(one)
         ids = one.ids.tolist()
         expected = reference.answer(ids[:start], end - start)
         greedy += expected == ids[start:end]
-    assert greedy >= 3
+    assert total > 10
+    assert 0.4 < greedy / total < 0.85
 
 
 def test_the_same_seed_gives_the_same_corpus(package: Package, tmp_path: Path) -> None:
     first, again, other = (
-        values(write(package, tmp_path / name, 600, seed))
+        values(write(package, tmp_path / name, 300, seed))
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert first == again
@@ -84,8 +89,8 @@ def test_the_same_seed_gives_the_same_corpus(package: Package, tmp_path: Path) -
 
 
 def test_a_second_run_goes_on_with_other_conversations(package: Package, tmp_path: Path) -> None:
-    first = values(write(package, tmp_path, 600))
-    both = values(write(package, tmp_path, 600))
+    first = values(write(package, tmp_path, 300))
+    both = values(write(package, tmp_path, 300))
     assert both[: len(first)] == first
     assert len(both) > len(first)
     prompts = [str(one[0]) for one in both]
@@ -97,10 +102,12 @@ def test_what_was_written_before_a_break_is_kept(package: Package, tmp_path: Pat
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_corpus(package, tmp_path, Goal(600), seed=1, rows=4, report=interrupt)
+        write_corpus(
+            package, tmp_path, Goal(300), seed=1, rows=4, context=CONTEXT, report=interrupt
+        )
     corpus = Corpus(tmp_path)
     assert len(corpus.shards) == 1
-    assert corpus.answer_tokens >= 600
+    assert corpus.answer_tokens >= 300
     assert [path.name for path in tmp_path.iterdir()] == [corpus.shards[0].name]
 
 
@@ -112,11 +119,13 @@ def test_time_ends_the_writing_too(package: Package, tmp_path: Path) -> None:
 
 
 def test_prompts_of_the_user_can_be_all_or_half(package: Package, tmp_path: Path) -> None:
-    only = write(package, tmp_path / "only", 2500, prompts=PROMPTS, inventing=False)
+    only = write(package, tmp_path / "only", 3500, prompts=PROMPTS, inventing=False)
     assert only.counts().keys() == {"given"}
     asked = [Speech(package).decode(one.ids[: spans(one)[0][0]].tolist()) for one in only]
-    assert {text.split("Say ")[1][:2] for text in asked} == {f"{name}." for name in "abcdefgh"}
-    beside = write(package, tmp_path / "beside", 2500, prompts=PROMPTS).counts()
+    assert {text.split("Say ")[1][:2] for text in asked} == {
+        f"{name}." for name in "abcdefghijklmnopqrst"
+    }
+    beside = write(package, tmp_path / "beside", 1500, prompts=PROMPTS).counts()
     given = beside.pop("given").answer_tokens
     asides = beside.pop("article", None), beside.pop("passage", None)
     invented = sum(found.answer_tokens for found in beside.values())
@@ -133,8 +142,9 @@ def test_a_package_without_template_continues_texts(package: Package, tmp_path: 
         assert one.mask[0] == 0
         assert 1 not in one.ids[: spans(one)[0][0]], "no turns begin"
     given = list(write(plain, tmp_path / "given", 300, prompts=PROMPTS, inventing=False))
-    beginning = list(Speech(plain).encode("Say c."))
-    assert any(one.ids[: len(beginning)].tolist() == beginning for one in given)
+    beginnings = {Speech(plain).encode(prompt.text) for prompt in PROMPTS}
+    assert given
+    assert {tuple(one.ids[: spans(one)[0][0]].tolist()) for one in given} < beginnings
 
 
 def test_a_context_without_room_is_refused(package: Package, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _BARREN = 25.0
 """Answer tokens that a script counts which kept nothing: its kind must not take all the time."""
 
 _MOST_BARREN = 200
+"""So many one after another mean that none will ever keep anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Stage:
         self._ready: deque[tuple[Performance, Ask]] = deque()
         self._tallies = {kind: _Tally() for kind in parts}
         self._begun = 0
+        self._barren = 0
 
     @property
     def answer_tokens(self) -> int:
@@ -89,7 +91,7 @@ class Stage:
     def jobs(self) -> Iterator[Job[Performance]]:
         """Asks of scripts under way, else of new ones; without end.
 
-        Raises `UserError` (`context_too_short`) where no script comes to ask anything.
+        Raises `UserError` (`context_too_short`) where no script comes to keep anything.
         """
         while True:
             self._begin_until_ready()
@@ -103,15 +105,14 @@ class Stage:
         return self._send(written.job.purpose, written.ids)
 
     def _begin_until_ready(self) -> None:
-        for _ in range(_MOST_BARREN):
-            if self._ready:
-                return
+        while not self._ready:
+            if self._barren >= _MOST_BARREN:
+                raise UserError(
+                    f"no prompt leaves room for an answer in a context of {self._context} tokens.",
+                    code="context_too_short",
+                    param="context",
+                )
             self._begin()
-        raise UserError(
-            f"no prompt leaves room for an answer in a context of {self._context} tokens.",
-            code="context_too_short",
-            param="context",
-        )
 
     def _begin(self) -> None:
         kind = min(self._parts, key=self._lag)
@@ -143,4 +144,5 @@ class Stage:
             tally.playing -= 1
             tally.ended += 1
             tally.barren += performance.tokens == 0
+            self._barren = self._barren + 1 if performance.tokens == 0 else 0
         return kept
