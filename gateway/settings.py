@@ -70,6 +70,8 @@ class Settings:
     speculation_drafter: str = _SPECULATION.drafter
     speculation_policy: str = _SPECULATION.policy
     speculation_length: int | None = None
+    ngram_store: Path | None = None
+    ngram_store_mib: int = _ENGINE.ngram_store_mib
 
     def __post_init__(self) -> None:
         _in_range(self)
@@ -113,6 +115,8 @@ class Settings:
             prefill_chunk=self.prefill_chunk,
             busy_chunk=self.busy_chunk,
             trees=self.trees,
+            ngram_store=self.ngram_store,
+            ngram_store_mib=self.ngram_store_mib,
             drafter=OFF if self.speculation_policy == "off" else self.speculation_drafter,
         )
 
@@ -287,6 +291,7 @@ def _in_range(settings: Settings) -> None:
         ("context", 16, 1 << 24),
         ("prefill_chunk", 2, 1 << 16),
         ("busy_chunk", 2, 1 << 16),
+        ("ngram_store_mib", 1, 1 << 20),
         ("drain_seconds", 0, 3600),
         ("temperature", 0, 2),
         ("speculation_length", 1, MAX_DRAFT_LENGTH),

@@ -127,6 +127,7 @@ class FakeEngine:
         self.failure = failure
         self.capacity = capacity
         self.requests: list[GenerationRequest] = []
+        self.forgotten: list[str] = []
         self.running = 0
         self.most_running = 0
         self.closed = False
@@ -147,6 +148,9 @@ class FakeEngine:
         seed = FRESH_SEED if request.sampling.seed is None else request.sampling.seed
         seeded = (replace(request.sampling, seed=seed + index) for index in range(n))
         return [FakeGeneration(self, replace(request, sampling=each)) for each in seeded]
+
+    async def forget(self, user: str) -> None:
+        self.forgotten.append(user)
 
     def status(self) -> EngineStatus:
         eagle3 = DrafterStatus(

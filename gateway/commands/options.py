@@ -39,6 +39,8 @@ HELP: Mapping[str, str] = MappingProxyType(
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "policy of requests that name none",
         "speculation_length": "draft tokens per round, 1 to 31; needed with the policy fixed",
+        "ngram_store": "directory that keeps what was said to each user, to draft from",
+        "ngram_store_mib": "MiB of it at most; who was not heard of longest is forgotten",
     }
 )
 METAVARS: Mapping[str, str] = MappingProxyType(
@@ -51,6 +53,7 @@ METAVARS: Mapping[str, str] = MappingProxyType(
         "drain_seconds": "SECONDS",
         "temperature": "X",
         "speculation_drafter": "NAME",
+        "ngram_store": "DIR",
         "speculation_policy": _one_of(get_args(Policy)),
     }
 )
@@ -64,16 +67,16 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
     for name in flag_fields():
         default = getattr(defaults, name)
         flag = "--" + name.replace("_", "-")
-        text = f"{HELP[name]} (default: {_shown(default).replace('%', '%%')})"
+        text = f"{HELP[name]} (default: {_shown(name, default).replace('%', '%%')})"
         if isinstance(default, bool):
             parser.add_argument(flag, dest=name, action="store_const", const="true", help=text)
         else:
             parser.add_argument(flag, dest=name, metavar=METAVARS.get(name, "N"), help=text)
 
 
-def _shown(default: Any) -> str:
+def _shown(name: str, default: Any) -> str:
     if default is None:
-        return "auto"
+        return "none" if name == "ngram_store" else "auto"
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, float):

@@ -63,6 +63,10 @@ class Resources(Protocol):
         self, request: GenerationRequest, slot: Slot, sampler: Sampler
     ) -> Cascade: ...
 
+    async def recall(self, request: GenerationRequest) -> None: ...
+
+    def remember(self, request: GenerationRequest, answer: Sequence[int]) -> None: ...
+
     def next_order(self) -> int: ...
 
 
@@ -91,6 +95,7 @@ class Answer:
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
         self._transcript = Transcript(request, resources.tokenizer, endings, limit)
         self._compacted: asyncio.Future[None] | None = None
+        self._said: list[int] = []
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
@@ -100,6 +105,7 @@ class Answer:
         if speculation.branches > 1:
             await self._resources.load_trees()
         await self._resources.drafters.load(speculation.drafter)
+        await self._resources.recall(self._request)
 
     async def generate(
         self,
@@ -122,6 +128,8 @@ class Answer:
             if prefilled is not None:
                 prefilled(None if scores is None else scores.event())
             await self._decode(lease.slot, rows)
+            if self._controller.policy != "off":
+                self._resources.remember(request, self._said)
         finally:
             self._resources.release(lease.slot)
         self._emit(self._finished())
@@ -252,6 +260,7 @@ class Answer:
             ]
         self._record.accept_ms += (time.perf_counter() - started) * 1e3
         taken = self._transcript.add(said)
+        self._said += tokens[:taken]
         if self._transcript.reason is None:
             self._sampler.commit(tokens)
         return outcome, taken

@@ -18,6 +18,7 @@ from gateway.engine.status import DrafterStatus
 from models.draft import Drafter
 from models.drafters.cascade import Cascade
 from models.drafters.ngram import NgramDrafter
+from models.drafters.store import StoreDrafter, Texts
 from models.drafters.survival import Published, Survival
 from models.package import DrafterSpec
 from models.sampling.sampler import Sampler
@@ -102,14 +103,20 @@ class Drafters:
         for task in self._loading.values():
             task.cancel()
 
-    def make(self, speculation: Speculation, slot: Slot, sampler: Sampler) -> Cascade:
-        """The drafters of a request, whose name was resolved and whose graphs are loaded."""
+    def make(
+        self, speculation: Speculation, slot: Slot, sampler: Sampler, texts: Texts | None = None
+    ) -> Cascade:
+        """The drafters of a request, whose name was resolved and whose graphs are loaded.
+
+        `texts` are what was said to the same user before.
+        """
         branches = speculation.branches
         draws = speculation.rule in _DRAWING and branches == 1
         drafters: list[Drafter] = []
         for name in speculation.drafter.split(JOIN):
             if name == NGRAM:
                 drafters.append(NgramDrafter(branches=branches))
+                drafters += [StoreDrafter(texts)] if texts is not None else []
             else:
                 assert self._learned is not None, "one of the package's drafters"
                 drafters.append(

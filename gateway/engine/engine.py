@@ -15,12 +15,14 @@ from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
 from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
 from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
+from gateway.engine.ngram_store import NgramStore
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
 from gateway.engine.status import EngineStatus
 from models.drafters.cascade import Cascade
+from models.drafters.store import CONTEXT
 from models.errors import UserError
 from models.memory import MemoryNeed
 from models.package import Package
@@ -65,6 +67,7 @@ class Engine:
         self._pool = pool
         self._queue = SlotQueue(pool, self.service, target.compact, options.queue)
         self.drafters = Drafters(learned, self.service, self._calibration_slot)
+        self.ngrams = open_store(package, options)
         self._automatic = AUTO
         self._trees: asyncio.Task[None] | None = None
         self._orders = 0
@@ -166,6 +169,8 @@ class Engine:
             self._trees.cancel()
         self.drafters.cancel()
         await self.service.close()
+        if self.ngrams is not None:
+            await self.ngrams.close()
 
     async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
         return await self._queue.acquire(prompt, reuse_prefix)
@@ -219,8 +224,27 @@ class Engine:
         self._orders += 1
         return self._orders
 
+    async def forget(self, user: str) -> None:
+        """Delete what was said to `user`, in memory and on disk."""
+        if self.ngrams is not None:
+            await self.ngrams.forget(user)
+
     def make_drafters(self, request: GenerationRequest, slot: Slot, sampler: Sampler) -> Cascade:
-        return self.drafters.make(request.speculation, slot, sampler)
+        texts = None
+        if self.ngrams is not None and request.user is not None:
+            texts = self.ngrams.texts(request.user)
+        return self.drafters.make(request.speculation, slot, sampler, texts)
+
+    async def recall(self, request: GenerationRequest) -> None:
+        """Have what was said to the same user before at hand."""
+        if self.ngrams is not None and request.user is not None:
+            await self.ngrams.load(request.user)
+
+    def remember(self, request: GenerationRequest, answer: Sequence[int]) -> None:
+        """Keep what was said for the same user's next requests, if they draft by n-grams."""
+        names = request.speculation.drafter.split(JOIN)
+        if self.ngrams is not None and request.user is not None and NGRAM in names and answer:
+            self.ngrams.add(request.user, (*request.prompt[-CONTEXT:], *answer))
 
     def _resolved(self, speculation: Speculation) -> Speculation:
         """With the drafters that are meant by its `drafter`."""
@@ -245,6 +269,23 @@ class Engine:
             kinds=self.drafters.kinds,
         )
         self._queue.require_room(n)
+
+
+def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
+    """The n-gram store, where one is wanted. Raises `UserError` where it cannot be had."""
+    directory = options.ngram_store
+    if directory is None:
+        return None
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the n-gram store cannot be kept in {directory}: {error.strerror}.",
+            code="invalid_setting",
+            param="ngram_store",
+        ) from None
+    tokenizer = package.manifest.files[package.manifest.tokenizer]
+    return NgramStore(directory, options.ngram_store_mib << 20, tokenizer.sha256)
 
 
 def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:

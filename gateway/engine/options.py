@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway.engine.names import AUTO
 from models.errors import UserError
@@ -19,7 +20,8 @@ class EngineOptions:
     package's). A prompt is prefilled in chunks of `prefill_chunk` tokens, or of `busy_chunk`
     while other answers are streaming, so that their gaps stay short. With `trees` the graphs for
     drafts that branch are loaded at start, not when the first request needs them; those of
-    `drafter` always are.
+    `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it is
+    forgotten), of `ngram_store_mib` MiB at most.
     """
 
     device: str = "auto"
@@ -31,6 +33,8 @@ class EngineOptions:
     busy_chunk: int = BUSY_CHUNK
     trees: bool = False
     drafter: str = AUTO
+    ngram_store: Path | None = None
+    ngram_store_mib: int = 64
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -40,6 +44,7 @@ class EngineOptions:
             ("busy_chunk", 2),
             ("threads", 1),
             ("context", 16),
+            ("ngram_store_mib", 1),
         ):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -50,8 +50,9 @@ class GenerationRequest:
     it has `sampling.min_tokens` tokens. `top_logprobs` None asks for no log-probabilities, 0 for
     those of the answer's tokens, n for those of the n most likely tokens as well;
     `prompt_logprobs` for those of the prompt's tokens (no prefix is reused then).
-    `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix reuse; both change
-    only the time, never the answer.
+    `user` is an opaque name of who asks: what was said to the same one before may be drafted, where
+    the gateway keeps it. `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix
+    reuse. All three change only the time, never the answer.
     """
 
     prompt: tuple[int, ...]
@@ -63,6 +64,7 @@ class GenerationRequest:
     top_logprobs: int | None = None
     prompt_logprobs: bool = False
     speculation: Speculation = field(default_factory=Speculation)
+    user: str | None = None
     prefill_chunk: int | None = None
     reuse_prefix: bool = True
 

@@ -65,4 +65,7 @@ class Engine(Protocol):
 
     def status(self) -> EngineStatus: ...
 
+    async def forget(self, user: str) -> None:
+        """Delete what is kept of a user beyond the requests that run."""
+
     async def close(self) -> None: ...

@@ -18,6 +18,9 @@ from models.errors import UserError
 
 log = logging.getLogger(__name__)
 
+API_KEY = web.RequestKey("api_key", str)
+"""The key that a request was let in by; absent where none is asked for."""
+
 KEY_PROTOCOL = "openai-insecure-api-key."
 LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 
@@ -98,8 +101,11 @@ def api_keys(settings: Settings) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if known and request.path.startswith("/v1/") and not _any_known(_keys(request), known):
-            raise UserError("A valid API key is needed.", code="invalid_api_key")
+        if known and request.path.startswith("/v1/"):
+            matched = _matching(_keys(request), known)
+            if matched is None:
+                raise UserError("A valid API key is needed.", code="invalid_api_key")
+            request[API_KEY] = matched.decode()
         return await handler(request)
 
     return check
@@ -129,10 +135,10 @@ def _keys(request: web.Request) -> Iterable[bytes]:
             yield protocol.removeprefix(KEY_PROTOCOL).encode(errors="surrogateescape")
 
 
-def _any_known(offered: Iterable[bytes], known: tuple[bytes, ...]) -> bool:
+def _matching(offered: Iterable[bytes], known: tuple[bytes, ...]) -> bytes | None:
     # Every pair is compared, so that the time says nothing about which key is nearly right.
-    matches = [hmac.compare_digest(key, mine) for key in offered for mine in known]
-    return True in matches
+    matches = [mine for key in offered for mine in known if hmac.compare_digest(key, mine)]
+    return matches[0] if matches else None
 
 
 def _is_known(header: str, settings: Settings) -> bool:

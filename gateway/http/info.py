@@ -1,4 +1,4 @@
-"""Models, status, health and readiness."""
+"""Models, status, health and readiness; and what is kept of whoever asks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from aiohttp import web
 from gateway.engine.names import NGRAM
 from gateway.engine.status import EngineStatus
 from gateway.http.backend import Engine
+from gateway.http.fields import missing
 from gateway.http.gateway import Gateway, model_not_found
-from gateway.http.guard import json_response
+from gateway.http.guard import API_KEY, json_response
 from gateway.http.timings import MILLISECOND_DIGITS, RATIO_DIGITS
+from gateway.http.users import named
 
 
 class InfoRoutes:
@@ -24,6 +26,7 @@ class InfoRoutes:
         router.add_get("/health", self.health)
         router.add_get("/ready", self.ready)
         router.add_get("/v1/status", self.status)
+        router.add_delete("/v1/ngram_store", self.forget)
         router.add_get("/v1/models", self.models)
         router.add_get("/v1/models/{model:.+}", self.model)
 
@@ -41,6 +44,14 @@ class InfoRoutes:
     async def status(self, request: web.Request) -> web.Response:
         """What the engine does, and what it has measured of its target and its drafters."""
         return json_response(_status(self._gateway.accepting().status()))
+
+    async def forget(self, request: web.Request) -> web.Response:
+        """Delete the n-grams of whoever asks: of the key, and of the `user` in the query."""
+        user = named(request.get(API_KEY), request.query.get("user") or None)
+        if user is None:
+            raise missing("user")
+        await self._gateway.accepting().forget(user)
+        return json_response({"object": "ngram_store", "deleted": True})
 
     async def models(self, request: web.Request) -> web.Response:
         engine = self._gateway.accepting()

@@ -24,6 +24,7 @@ from gateway.http.fields import (
     wrong_type,
 )
 from gateway.http.speculation import parse_speculation
+from gateway.http.users import user_of
 from gateway.settings import Settings
 from models.errors import UserError
 from models.sampling.parameters import LEAST_SEED, MOST_SEED, Sampling
@@ -47,13 +48,14 @@ DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How an answer is drawn, where it ends, and how it is speculated."""
+    """How an answer is drawn, where it ends, how it is speculated, and for whom."""
 
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     speculation: Speculation = field(default_factory=Speculation)
+    user: str | None = None
 
     def request(
         self,
@@ -73,10 +75,13 @@ class Decoding:
             top_logprobs=top_logprobs,
             prompt_logprobs=prompt_logprobs,
             speculation=self.speculation,
+            user=self.user,
         )
 
 
-def parse_decoding(document: Mapping[str, Any], settings: Settings) -> Decoding:
+def parse_decoding(
+    document: Mapping[str, Any], settings: Settings, api_key: str | None = None
+) -> Decoding:
     """The fields that all endpoints share; null is absent.
 
     Raises `UserError` that names the field: `invalid_type`, `invalid_value`,
@@ -88,6 +93,7 @@ def parse_decoding(document: Mapping[str, Any], settings: Settings) -> Decoding:
         stop_ids=parse_stop_ids(document),
         ignore_eos=optional(document, "ignore_eos", bool) or False,
         speculation=parse_speculation(document.get("speculation"), settings.speculation),
+        user=user_of(document, api_key),
     )
 
 

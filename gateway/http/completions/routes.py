@@ -30,7 +30,7 @@ from gateway.http.completions.schema import (
 from gateway.http.errors import wire_error
 from gateway.http.fields import decode_object
 from gateway.http.gateway import LONG_TEXT, Gateway, model_not_found
-from gateway.http.guard import json_response
+from gateway.http.guard import API_KEY, json_response
 from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
 from gateway.http.sse import EventStream
 from gateway.settings import Settings
@@ -55,7 +55,8 @@ class CompletionsRoutes:
         router.add_post("/v1/completions", self.text)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        wanted = parse_chat(decode_object(await request.read()), self._gateway.settings)
+        document = decode_object(await request.read())
+        wanted = parse_chat(document, self._gateway.settings, request.get(API_KEY))
         engine = self._engine(wanted.common.model)
         with _naming("messages"):
             prompts = [await _chat_prompt(engine, wanted)]
@@ -64,7 +65,8 @@ class CompletionsRoutes:
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         settings = self._gateway.settings
-        wanted = parse_text(decode_object(await request.read()), settings)
+        document = decode_object(await request.read())
+        wanted = parse_text(document, settings, request.get(API_KEY))
         require_room(len(wanted.prompts), wanted.common.n, settings)
         engine = self._engine(wanted.common.model)
         with _naming("prompt"):

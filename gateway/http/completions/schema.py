@@ -67,18 +67,23 @@ class TextRequest:
     common: Common
 
 
-def parse_chat(document: Mapping[str, Any], settings: Settings) -> ChatRequest:
+def parse_chat(
+    document: Mapping[str, Any], settings: Settings, api_key: str | None = None
+) -> ChatRequest:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     check_limits(document, CHAT_LIMITS)
     messages = parse_messages(document)
     limit = at_least(optional(document, "max_tokens", int), 1, "max_tokens")
     newer = at_least(optional(document, "max_completion_tokens", int), 1, "max_completion_tokens")
     max_tokens = limit if newer is None else newer
-    common = _common(document, settings, max_tokens, _chat_logprobs(document))
+    decoding = parse_decoding(document, settings, api_key)
+    common = _common(document, decoding, max_tokens, _chat_logprobs(document))
     return ChatRequest(messages, common)
 
 
-def parse_text(document: Mapping[str, Any], settings: Settings) -> TextRequest:
+def parse_text(
+    document: Mapping[str, Any], settings: Settings, api_key: str | None = None
+) -> TextRequest:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     check_limits(document, TEXT_LIMITS)
     prompts = parse_prompts(document.get("prompt"))
@@ -90,7 +95,8 @@ def parse_text(document: Mapping[str, Any], settings: Settings) -> TextRequest:
     logprobs = optional(document, "logprobs", int)
     if logprobs is not None:
         in_range(logprobs, 0, MOST_TEXT_LOGPROBS, "logprobs")
-    common = _common(document, settings, max_tokens, logprobs)
+    decoding = parse_decoding(document, settings, api_key)
+    common = _common(document, decoding, max_tokens, logprobs)
     best_of = optional(document, "best_of", int)
     if best_of not in (None, 1, common.n):
         raise unsupported("best_of", best_of, "1, the same as n, or absent")
@@ -132,7 +138,7 @@ def _is_id(value: Any) -> bool:
 
 def _common(
     document: Mapping[str, Any],
-    settings: Settings,
+    decoding: Decoding,
     max_tokens: int | None,
     top_logprobs: int | None,
 ) -> Common:
@@ -142,7 +148,7 @@ def _common(
         model=optional(document, "model", str),
         n=1 if n is None else in_range(n, 1, MOST_CHOICES, "n"),
         max_tokens=max_tokens,
-        decoding=parse_decoding(document, settings),
+        decoding=decoding,
         top_logprobs=top_logprobs,
         stream=optional(document, "stream", bool) or False,
         include_usage=optional(options, "include_usage", bool, "stream_options.") or False,

@@ -10,7 +10,7 @@ from aiohttp import WSCloseCode, web
 from gateway.http.errors import wire_error
 from gateway.http.fields import decode_object
 from gateway.http.gateway import Gateway
-from gateway.http.guard import KEY_PROTOCOL, json_response, offered_protocols
+from gateway.http.guard import API_KEY, KEY_PROTOCOL, json_response, offered_protocols
 from gateway.http.outbox import SEND_DEADLINE, ClientGoneError, Outbox
 from gateway.http.responses.answer import Answer
 from gateway.http.responses.schema import parse_create
@@ -61,7 +61,7 @@ class ResponsesRoutes:
         if len(self.connections) >= MAX_CONNECTIONS:
             await self._turn_away(socket, outbox)
             return socket
-        connection = Connection(self._gateway, socket, outbox)
+        connection = Connection(self._gateway, socket, outbox, request.get(API_KEY))
         self.connections.add(connection)
         try:
             await connection.serve()
@@ -72,7 +72,7 @@ class ResponsesRoutes:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """One response: a JSON body, or with `stream` the same events as a WebSocket sends."""
         document = decode_object(await request.read())
-        wanted = parse_create(document, self._gateway.settings)
+        wanted = parse_create(document, self._gateway.settings, request.get(API_KEY))
         conversations = Conversations(self._gateway.turns, lanes=0)
         answer = await self._gateway.answer(wanted, conversations)
         if wanted.stream:

@@ -46,7 +46,9 @@ class CreateResponse:
     echo: Mapping[str, Any]
 
 
-def parse_create(document: Mapping[str, Any], settings: Settings) -> CreateResponse:
+def parse_create(
+    document: Mapping[str, Any], settings: Settings, api_key: str | None = None
+) -> CreateResponse:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     check_limits(document)
     check_text(document)
@@ -63,7 +65,7 @@ def parse_create(document: Mapping[str, Any], settings: Settings) -> CreateRespo
         ),
         store=True if store is None else store,
         stream=optional(document, "stream", bool) or False,
-        decoding=parse_decoding(document, settings),
+        decoding=parse_decoding(document, settings, api_key),
         top_logprobs=_top_logprobs(document, LOGPROBS in included),
         provenance=PROVENANCE in included,
         echo=_echo(document),

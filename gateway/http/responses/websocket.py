@@ -39,8 +39,15 @@ class Lane:
 class Connection:
     """One WebSocket. `serve` returns when the client has left or the socket was closed."""
 
-    def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        socket: web.WebSocketResponse,
+        outbox: Outbox,
+        api_key: str | None = None,
+    ) -> None:
         self._gateway = gateway
+        self._api_key = api_key
         self._socket = socket
         self._outbox = outbox
         self._conversations = Conversations(gateway.turns, MAX_LANES)
@@ -162,7 +169,7 @@ class Connection:
 
     async def _begin(self, lane: Lane, document: dict[str, Any]) -> Answer:
         try:
-            request = parse_create(document, self._gateway.settings)
+            request = parse_create(document, self._gateway.settings, self._api_key)
         except UserError:
             previous = document.get("previous_response_id")
             if isinstance(previous, str):
