@@ -29,6 +29,7 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         _check(options)
         Run(options, shlex.join(["python", "-m", "export", "train", *arguments])).run()
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here.", file=sys.stderr)
         return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,7 +153,6 @@ class Run:
                 break
 
     def _train(self, source: Source) -> None:
-        _require_training()
         from export.training.session import TrainingOptions, TrainingSession
 
         given = self.options
@@ -165,15 +167,6 @@ class Run:
         out = expanded(Path(given.out or self.work / f"{given.kind}-head"), "--out")
         print(session.write(out, self.command))
         print(f"wrote {out}; `python -m export --into` reads it.")
-
-
-def _require_training() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "training needs PyTorch: install the extra `export`.", code="missing_dependency"
-        ) from None
 
 
 @contextmanager
@@ -192,6 +185,10 @@ def _stopping() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _report(part: str) -> Callable[[str], None]:

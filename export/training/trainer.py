@@ -20,7 +20,7 @@ from export.training.batches import Item, Store, groups
 from export.training.drafting import Lesson, Task
 from export.training.optimizer import Average, Optimizer, Rates
 
-_RECENT = 40
+_RECENT = 20
 
 
 @dataclass(frozen=True, slots=True)
