@@ -1,7 +1,9 @@
 """A drafter on disk: a graph per draft length and tree depth, all on the same weights.
 
 Embedding tables, usually the target's, are in a file that drafters of a package share; a drafter
-with tables of its own keeps them with its weights.
+with tables of its own keeps them with its weights. Tables are mapped from there; of its linear
+layers every session keeps a packed copy (measured on a CPU, for 13 MB of integers and 4 of fp32:
+20 MB a session), so large drafters should have few lengths and depths.
 """
 
 from __future__ import annotations
