@@ -159,6 +159,8 @@ class FakeEngine:
             checkpoint="heads/test",
             reads="taps",
             longest=4,
+            draft_n=8,
+            draft_n_accepted=6,
             survival=(0.654321, 0.4),
             run_ms={1: 1.23456, 4: 2.0},
         )

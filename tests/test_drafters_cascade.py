@@ -163,3 +163,11 @@ def test_of_several_learned_ones_the_best_runs() -> None:
     one.calls.clear()
     assert both.propose(1).source == "mtp"
     assert one.calls == []
+
+
+@pytest.mark.parametrize(("branches", "tokens"), [(1, (5, 6)), (3, (5, 6, 1))])
+def test_free_drafters_are_put_together_like_others(branches: int, tokens: tuple[int, ...]) -> None:
+    own, store = Fixed("ngram", (1,), 0.3), Fixed("ngram-store", (5, 6), 0.6)
+    draft = cascade(own, store, branches=branches).propose(4)
+    assert draft.tokens == tokens
+    assert [draft.source_of(index) for index in range(2)] == ["ngram-store"] * 2

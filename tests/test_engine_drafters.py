@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.engine.drafters import SUSPICIOUS
 from gateway.engine.requests import Delta, DrafterTimings, GenerationRequest, Speculation
 from models.errors import UserError
 from models.sampling.parameters import Sampling
-from tests.engine_support import Reference, TestEngine, ask, is_idle, read, running, until
+from tests.engine_support import CONTEXT, Reference, TestEngine, ask, is_idle, read, running, until
 from tests.learned_support import LONGEST, FakeLearned, Made
 
 PLAIN_PROMPT = tuple(range(3, 60))
@@ -291,6 +292,9 @@ async def test_the_status_lists_all_drafters(tiny_package: Path, answer: list[in
     assert eagle3.survival[0] > mtp.survival[0], "its drafts were right"
     assert sorted(eagle3.run_ms) == [1, 2, 3, 4]
     assert mtp.run_ms == {}
+    assert (eagle3.draft_n, eagle3.draft_n_accepted, mtp.draft_n) == (17, 17, 0)
+    times = [eagle3.run_ms[length] for length in (1, 2, 3, 4)]
+    assert times == sorted(times), "noise never makes a longer draft cheaper"
 
 
 async def test_a_drafter_that_is_always_wrong_is_hardly_run(
@@ -305,6 +309,86 @@ async def test_a_drafter_that_is_always_wrong_is_hardly_run(
     assert said.ids == whole
     assert said.finished.timings.rounds == 129
     assert len(learned.proposed) - warm <= warm
+
+
+async def test_imposed_acceptance_teaches_nothing(tiny_package: Path, answer: list[int]) -> None:
+    """The rule `synthetic` accepts what it is told to."""
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        imposed = eagle(3, rule="synthetic", acceptance=0.0)
+        before = engine.drafters.survival("eagle3").shares(4)
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=imposed)
+        assert said.finished.timings.draft_n_accepted == 0
+        (_, status) = engine.status().drafters
+    assert status.survival == before
+    assert (status.draft_n, status.draft_n_accepted) == (0, 0)
+
+
+async def test_a_drafter_that_is_always_right_raises_an_alarm(
+    tiny_package: Path, reference: Reference, caplog: pytest.LogCaptureFixture
+) -> None:
+    """onnxruntime-genai#2460: a hidden tap off by one layer, and acceptance of exactly 1."""
+    whole = reference.answer(PLAIN_PROMPT, 130)
+    right, nearly = FakeLearned(script=whole), FakeLearned(script=[*whole[:62], 7, *whole[63:]])
+    problems = []
+    for learned in (right, nearly):
+        async with running(tiny_package, learned=learned) as engine:
+            while engine.status().drafters[1].draft_n < SUSPICIOUS:
+                await ask(engine, PLAIN_PROMPT, max_tokens=130, speculation=eagle(4))
+            problems.append(engine.status().drafters[1].problem)
+    assert problems[0] is not None
+    assert problems[0].endswith("tokens were accepted: is its export right?")
+    assert problems[1] is None
+    assert sum(record.levelname == "WARNING" for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("reach", [0, 1, 60, 70])
+async def test_a_drafter_of_a_shorter_context_stops_and_decoding_goes_on(
+    tiny_package: Path, answer: list[int], reach: int
+) -> None:
+    """vllm#57941, #5342: the drafter's context is shorter than the target's, and it crashes."""
+    learned = FakeLearned(script=answer[: max(0, reach - len(PLAIN_PROMPT))])
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3))
+        (_, status) = engine.status().drafters
+    assert said.ids == answer[:COUNT]
+    assert status.failures == 0
+    drafted = said.finished.timings.draft_n
+    assert drafted <= max(0, reach - len(PLAIN_PROMPT))
+    assert (drafted > 0) == (reach > len(PLAIN_PROMPT) + 1)
+
+
+async def test_no_draft_goes_past_the_end_of_the_context(
+    tiny_package: Path, reference: Reference
+) -> None:
+    """exllamav2#274; mlx-lm#1423: the cache is full, the answer whole and its end `length`."""
+    room = CONTEXT - len(PLAIN_PROMPT)
+    whole = reference.answer(PLAIN_PROMPT, room)
+    learned = FakeLearned(script=[*whole, 1, 2, 3, 4, 5])
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=None, speculation=eagle(4))
+        assert engine.pool_slots[0].room >= 0
+    assert said.ids == whole
+    assert said.finished.reason == "length"
+    assert learned.proposed[-1] <= 3, "what was left"
+
+
+async def test_answers_that_end_within_a_draft_stop_there(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    """transformers#47912, koboldcpp#1276: accepted past the stop, and sent."""
+    learned = FakeLearned(script=answer)
+    stop = next(index for index in range(6, 20) if answer[index] not in answer[:index])
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(
+            engine,
+            PLAIN_PROMPT,
+            max_tokens=COUNT,
+            stop_ids=(answer[stop],),
+            speculation=eagle(4),
+        )
+    assert said.ids == answer[:stop]
+    assert said.finished.stop == answer[stop]
 
 
 async def test_delta_sources_name_the_drafter_of_every_token(

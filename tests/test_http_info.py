@@ -24,6 +24,8 @@ async def test_the_status_tells_what_was_measured_of_the_drafters() -> None:
         "checkpoint": "heads/test",
         "reads": "taps",
         "longest": 4,
+        "draft_n": 8,
+        "draft_n_accepted": 6,
         "survival": [0.6543, 0.4],
         "run_ms": {"1": 1.235, "4": 2.0},
         "failures": 0,

@@ -150,6 +150,8 @@ class Answer:
             rule=speculation.rule,
             exact=self._resources.exact,
         )
+        if speculation.rule != "synthetic":
+            self._resources.drafters.count(timings.by_drafter)
         return Finished(reason, self._record.usage(), timings, self._transcript.stop)
 
     async def _prefill(self, slot: Slot, scores: PromptScores | None) -> Rows:
@@ -222,8 +224,7 @@ class Answer:
         if self._controller.policy == "off" or self._transcript.reason is not None:
             return None
         cascade = self._resources.make_drafters(self._request, slot, self._sampler)
-        greedy = self._request.sampling.greedy
-        drafting = Drafting(cascade, self._controller, self._resources, slot, greedy=greedy)
+        drafting = Drafting(cascade, self._controller, self._resources, slot)
         drafting.reset(self._request.prompt)
         drafting.commit((token,))
         return drafting

@@ -110,10 +110,10 @@ class Controller:
         plain = self._costs.predict(others + 1)
         best, plan = -1.0, Plan(learned[0].name, 1)
         for each in learned:
-            for length in _lengths(each, budget):
+            for length, expected in _choices(each, budget):
                 cost = self._costs.predict(others + 1 + length, each.tree)
                 cost += (others + 1) * each.costs.predict(length)
-                gain = (1.0 + each.expected(length)) * plain / cost
+                gain = (1.0 + expected) * plain / cost
                 if gain > best:
                     best, plan = gain, Plan(each.name, length)
         return best, plan
@@ -150,10 +150,13 @@ class Controller:
         return best, best_gain
 
 
-def _lengths(candidate: Candidate, budget: int) -> Iterable[int]:
-    """The budgets worth considering: a tree is drafted in one piece, and cut afterwards."""
+def _choices(candidate: Candidate, budget: int) -> Iterable[tuple[int, float]]:
+    """The budgets worth considering, with the accepted tokens to expect of each: a tree is drafted
+    in one piece, and cut afterwards."""
     most = _most(candidate, budget)
-    return (most,) if candidate.tree else range(1, most + 1)
+    if candidate.tree:
+        return ((most, candidate.expected(most)),)
+    return enumerate(accumulate(candidate.survival.shares(most)), start=1)
 
 
 def _most(candidate: Candidate, budget: int) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.engine.draft_costs import DraftCosts
 from gateway.engine.learned import Learned
 from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, resolve
-from gateway.engine.requests import Speculation
+from gateway.engine.requests import DrafterTimings, Rule, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.status import DrafterStatus
 from models.draft import Drafter
@@ -30,6 +29,9 @@ CALIBRATION_TOKENS = 32
 CALIBRATION_CONTEXT = 128
 _REPEATS = 3
 
+SUSPICIOUS = 1000
+"""Draft tokens of which no drafter gets every one right."""
+
 # A prior of this many outcomes against a request's own, and how fast old outcomes fade: a text
 # changes within tens of rounds, a workload within hundreds.
 _REQUEST_WEIGHT, _REQUEST_MEMORY = 4.0, 0.9
@@ -38,14 +40,6 @@ _ENGINE_WEIGHT, _ENGINE_MEMORY = 20.0, 0.995
 # Rules under which a drafter draws its tokens: the others judge them by the target alone.
 _DRAWING = ("coupled", "classic", "adasd")
 _BY_PROPOSALS = ("classic", "adasd")
-
-
-@dataclass(slots=True)
-class Known:
-    """What an engine has learnt of one drafter that drafts in one way."""
-
-    costs: DraftCosts
-    survival: Survival
 
 
 class Drafters:
@@ -66,7 +60,9 @@ class Drafters:
         self._calibration_slot = calibration_slot
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._loaded: set[str] = set()
-        self._known: dict[tuple[str, bool, bool], Known] = {}
+        self._survivals: dict[tuple[str, bool, bool, Rule], Survival] = {}
+        self._costs: dict[tuple[str, bool], DraftCosts] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
         self._failures: dict[str, int] = {}
         self._problems: dict[str, str] = {}
 
@@ -134,31 +130,45 @@ class Drafters:
         self, drafters: Sequence[Drafter], speculation: Speculation, *, greedy: bool
     ) -> Cascade:
         """`drafters` as one, with what is known of each when it drafts in this way."""
-        branching = speculation.branches > 1
+        branching, rule = speculation.branches > 1, speculation.rule
 
         def survival(name: str) -> Survival:
-            prior = self.known(name, branching=branching, greedy=greedy).survival
+            prior = self.survival(name, branching=branching, greedy=greedy, rule=rule)
             return Survival(prior, _REQUEST_WEIGHT, _REQUEST_MEMORY)
 
         return Cascade(
             drafters,
             survival,
             branches=speculation.branches,
-            by_proposals=speculation.rule in _BY_PROPOSALS,
+            by_proposals=rule in _BY_PROPOSALS,
         )
 
-    def known(self, name: str, *, branching: bool, greedy: bool) -> Known:
-        """Drawn drafts cost what others do, but are accepted otherwise; trees are other graphs."""
-        key = (name, branching, greedy)
-        if key not in self._known:
+    def survival(
+        self, name: str, *, branching: bool = False, greedy: bool = True, rule: Rule = "coupled"
+    ) -> Survival:
+        """All requests' outcomes of drafts that are made and verified in this way."""
+        key = (name, branching, greedy, rule)
+        if key not in self._survivals:
             spec = self.spec(name)
             prior = Published(spec.survival if spec is not None else ())
-            twin = self._known.get((name, branching, not greedy))
-            self._known[key] = Known(
-                costs=twin.costs if twin is not None else DraftCosts(),
-                survival=Survival(prior, _ENGINE_WEIGHT, _ENGINE_MEMORY),
-            )
-        return self._known[key]
+            self._survivals[key] = Survival(prior, _ENGINE_WEIGHT, _ENGINE_MEMORY)
+        return self._survivals[key]
+
+    def costs(self, name: str, *, branching: bool) -> DraftCosts:
+        """Trees are other graphs than chains."""
+        return self._costs.setdefault((name, branching), DraftCosts())
+
+    def count(self, by_drafter: Mapping[str, DrafterTimings]) -> None:
+        """What an answer's drafts came to. A learned drafter of which everything is accepted, over
+        so many tokens, does not draft but copy: its export is wrong."""
+        for name, part in by_drafter.items():
+            drafted, accepted = self._counts.get(name, (0, 0))
+            drafted, accepted = drafted + part.draft_n, accepted + part.draft_n_accepted
+            self._counts[name] = (drafted, accepted)
+            if drafted == accepted >= SUSPICIOUS and name in self.kinds:
+                if name not in self._problems:
+                    log.warning("drafter %s: all %d tokens were accepted", name, drafted)
+                self._problems[name] = f"all {drafted} tokens were accepted: is its export right?"
 
     def note_failure(self, name: str, error: Exception) -> None:
         if name not in self._failures:
@@ -167,20 +177,24 @@ class Drafters:
         self._problems[name] = str(error) or type(error).__name__
 
     def status(self) -> tuple[DrafterStatus, ...]:
-        return (DrafterStatus(NGRAM, loaded=True), *(self._status(kind) for kind in self.kinds))
+        counts = self._counts.get(NGRAM, (0, 0))
+        ngram = DrafterStatus(NGRAM, True, draft_n=counts[0], draft_n_accepted=counts[1])
+        return (ngram, *(self._status(kind) for kind in self.kinds))
 
     def _status(self, kind: str) -> DrafterStatus:
         spec = self.spec(kind)
         assert spec is not None, "one of the package's drafters"
-        known = self.known(kind, branching=False, greedy=True)
+        drafted, accepted = self._counts.get(kind, (0, 0))
         return DrafterStatus(
             name=kind,
             loaded=kind in self._loaded,
             checkpoint=spec.checkpoint,
             reads=spec.reads,
             longest=spec.longest,
-            survival=known.survival.shares(spec.longest),
-            run_ms=known.costs.table(),
+            draft_n=drafted,
+            draft_n_accepted=accepted,
+            survival=self.survival(kind).shares(spec.longest),
+            run_ms=self.costs(kind, branching=False).table(),
             failures=self._failures.get(kind, 0),
             problem=self._problems.get(kind),
         )
@@ -215,8 +229,7 @@ class Drafters:
                 raise
             self.note_failure(kind, error)
             return
-        for greedy in (True, False):
-            self.known(kind, branching=False, greedy=greedy).costs = DraftCosts(measured)
+        self._costs[kind, False] = DraftCosts(measured)
 
     def _measure(self, kind: str) -> dict[int, float]:
         """Milliseconds of a proposal by its length, the least of some."""
@@ -236,4 +249,5 @@ class Drafters:
                 taken = (time.perf_counter() - started) * 1e3
                 costs[length] = min(costs.get(length, taken), taken)
                 drafter.propose(0)  # a token that means nothing teaches nothing
-        return costs
+        # Noise only ever adds: no draft costs more than a longer one.
+        return {length: min(costs[other] for other in costs if other >= length) for length in costs}

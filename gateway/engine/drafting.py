@@ -40,14 +40,12 @@ class Drafting:
         controller: Controller,
         resources: Resources,
         slot: Slot,
-        *,
-        greedy: bool,
     ) -> None:
         self._cascade = cascade
         self._controller = controller
         self._resources = resources
         self._slot = slot
-        self._candidates = candidates(cascade, resources.drafters, greedy=greedy)
+        self._candidates = candidates(cascade, resources.drafters)
         self.spent_ms = 0.0
 
     def reset(self, prompt: Sequence[int]) -> None:
@@ -97,17 +95,16 @@ class Drafting:
         self.spent_ms += (time.perf_counter() - started) * 1e3
 
 
-def candidates(cascade: Cascade, drafters: Drafters, *, greedy: bool) -> list[Candidate]:
+def candidates(cascade: Cascade, drafters: Drafters) -> list[Candidate]:
     """The learned drafters of `cascade`, with what is known of each."""
     found = []
     for name in cascade.learned:
         spec = drafters.spec(name)
-        known = drafters.known(name, branching=cascade.branching, greedy=greedy)
         found.append(
             Candidate(
                 name=name,
                 longest=LONGEST_DRAFT if spec is None else spec.longest,
-                costs=known.costs,
+                costs=drafters.costs(name, branching=cascade.branching),
                 survival=cascade.survivals[name],
                 tree=cascade.branching and drafters.drafts_trees(name),
             )

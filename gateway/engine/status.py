@@ -11,7 +11,8 @@ class DrafterStatus:
     """What is known of one drafter.
 
     `survival` (by depth, greedy chains) and `run_ms` (by tokens asked for) are as measured here so
-    far. `failures` counts drafts that ended in an error; `problem` is the last one's.
+    far; `draft_n` counts the verified tokens of all answers that ended. `failures` counts drafts
+    that ended in an error; `problem` is what was last wrong.
     """
 
     name: str
@@ -19,6 +20,8 @@ class DrafterStatus:
     checkpoint: str | None = None
     reads: str | None = None
     longest: int | None = None
+    draft_n: int = 0
+    draft_n_accepted: int = 0
     survival: tuple[float, ...] = ()
     run_ms: Mapping[int, float] = field(default_factory=dict)
     failures: int = 0

@@ -85,10 +85,13 @@ class Cascade:
         return self.join(budget)
 
     def propose_free(self, budget: int) -> Draft:
-        """Of the free drafters the draft that is expected to yield most."""
-        drafts = [each.propose(budget) for each in self._drafters if not runs_graph(each)]
-        self._free = max(drafts, key=expected_tokens, default=Draft())
-        return self._free
+        """The free drafters' drafts: of chains the one that is expected to yield most."""
+        free = Draft()
+        for drafter in self._drafters:
+            if not runs_graph(drafter):
+                free = self._both(free, drafter.propose(budget), budget)
+        self._free = free
+        return free
 
     def propose_learned(self, name: str, budget: int) -> Draft:
         """Run the drafter `name`. Nothing of this object may be used meanwhile."""
@@ -109,12 +112,16 @@ class Cascade:
         free, learned = self._free, self._learned
         if learned is None or not learned.tokens:
             return free
-        if not free.tokens or learned.proposals is not None:
+        if learned.proposals is not None:
             return learned
-        if self.branching:
-            return union(free, learned, budget)
-        if learned.confidence is None:
-            yields = self.survivals[self._ran].expected(len(learned.tokens))
-        else:
-            yields = expected_tokens(learned)
-        return learned if yields > expected_tokens(free) else free
+        if learned.confidence is None and learned.parents is None:
+            measured = [self.survivals[self._ran].accepted(n) for n in range(len(learned.tokens))]
+            learned = replace(learned, confidence=tuple(measured))
+        return self._both(free, learned, budget)
+
+    def _both(self, first: Draft, second: Draft, budget: int) -> Draft:
+        if not first.tokens or not second.tokens:
+            return first if first.tokens else second
+        if self.branching and first.proposals is None and second.proposals is None:
+            return union(first, second, budget)
+        return second if expected_tokens(second) > expected_tokens(first) else first
