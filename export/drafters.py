@@ -19,6 +19,9 @@ from export.wanted import Wanted
 from models.errors import UserError
 from models.package import DrafterSpec, TargetSpec, vocabulary_file
 
+LEAST_CONTEXT = 64
+"""Room for the texts that drafters are checked on."""
+
 
 class Plan(Protocol):
     """A drafter read, not yet made. `describe` says what it is, for messages."""
@@ -42,6 +45,13 @@ def read_plans(
     """One plan a kind; `checkpoint` must still have its model. Each source is refused by name."""
     from export.drafter_plans import Reader
 
+    if wanted and context < LEAST_CONTEXT:
+        raise UserError(
+            f"{wanted[0].option} for a context of {context} tokens: drafters need"
+            f" {LEAST_CONTEXT} at least.",
+            code="invalid_option",
+            param=wanted[0].option,
+        )
     reader = Reader(checkpoint, context)
     plans: dict[str, Plan] = {}
     for one in wanted:

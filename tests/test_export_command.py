@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,17 @@ def test_a_valid_demo_package_is_kept_without_torch(
         load_package(out)
     assert export("--demo", "--dtype", "fp32") == 0
     assert load_package(out).manifest.name == "smollm2-135m-instruct"
+
+
+def test_train_is_a_command_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from export.training import command as training
+
+    seen: list[list[str]] = []
+
+    def train(arguments: Sequence[str]) -> int:
+        seen.append(list(arguments))
+        return 7
+
+    monkeypatch.setattr(training, "main", train)
+    assert export("train", "--target", "package", "--kind", "mtp") == 7
+    assert seen == [["--target", "package", "--kind", "mtp"]]

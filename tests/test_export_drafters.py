@@ -208,6 +208,11 @@ def test_modules_in_the_targets_own_checkpoint(sources: Path, tmp_path: Path) ->
         ),
         (["--target", "x", "--demo"], "leave out --target or --demo"),
         (["--medusa", "x"], "nothing to export"),
+        (
+            ["--target", "{sources}/target", "--out", "{sources}/new", "--dtype", "fp32"]
+            + ["--context", "32", "--mtp", "{sources}/mtp"],
+            "drafters need 64 at least",
+        ),
         (["--target", "x", "--out", "y", "--prompts", "z"], "none is asked for"),
     ],
 )
@@ -300,3 +305,36 @@ def test_graphs_name_files_of_the_package_alone(packages: dict[str, Path]) -> No
         for tensor in onnx.load(file, load_external_data=False).graph.initializer:
             places = {entry.value for entry in tensor.external_data if entry.key == "location"}
             assert all((path / place).is_file() for place in places)
+
+
+def test_the_demo_has_its_heads_and_keeps_what_was_added(
+    sources: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from export import options
+    from export import sources as where
+
+    heads = tmp_path / "demo_heads"
+    shutil.copytree(sources / "medusa", heads / "medusa")
+    monkeypatch.setattr(options, "_DEMO_HEADS", heads)
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    demo = where.Source(where.DEMO_CHECKPOINT, "", sources / "target")
+    monkeypatch.setattr(where, "demo", lambda: demo)
+    monkeypatch.setattr("export.extend.demo", lambda: demo)
+    out = tmp_path / "packages" / "smollm2-135m-instruct"
+    small = ("--demo", "--dtype", "fp32", "--rows", "1")
+    assert export(*small) == 0
+    assert kinds(load_package(out)) == {"medusa"}
+    assert export(*small, "--eagle", sources / "eagle") == 0
+    assert kinds(load_package(out)) == {"medusa", "eagle"}
+    capsys.readouterr()
+    assert export(*small) == 0
+    assert "valid and up to date" in capsys.readouterr().out
+    assert kinds(load_package(out)) == {"medusa", "eagle"}
+    with monkeypatch.context() as changed:
+        changed.setattr("export.__main__.recipe", lambda: "of other code")
+        assert export(*small) == 0
+    assert "its eagle drafter eagle goes; --into adds it again" in capsys.readouterr().out
+    assert kinds(load_package(out)) == {"medusa"}
