@@ -10,9 +10,23 @@ import pytest
 
 from gateway.engine.drafters import SUSPICIOUS
 from gateway.engine.requests import Delta, DrafterTimings, GenerationRequest, Speculation
+from gateway.engine.service import ModelService
+from models.drafters.learned import LearnedModels
 from models.errors import UserError
+from models.package import Package
 from models.sampling.parameters import Sampling
-from tests.engine_support import CONTEXT, Reference, TestEngine, ask, is_idle, read, running, until
+from tests.drafters_support import CPU
+from tests.engine_support import (
+    CONTEXT,
+    Reference,
+    TestEngine,
+    ask,
+    is_idle,
+    make_prompt,
+    read,
+    running,
+    until,
+)
 from tests.learned_support import LONGEST, FakeLearned, Made
 
 PLAIN_PROMPT = tuple(range(3, 60))
@@ -399,3 +413,37 @@ async def test_delta_sources_name_the_drafter_of_every_token(
         said = await ask(engine, PLAIN_PROMPT, max_tokens=9, speculation=eagle(3))
     assert all(isinstance(delta, Delta) for delta in said.deltas)
     assert said.sources == ["target", *(["eagle3"] * 3 + ["target"]) * 2]
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+async def test_drafts_beside_target_runs_change_nothing(
+    drafting: Package,
+    reference: Reference,
+    monkeypatch: pytest.MonkeyPatch,
+    branches: int,
+) -> None:
+    """As on a device of its own: drafts have a thread, and what trees moved is in place first."""
+    monkeypatch.setattr(
+        "gateway.engine.engine.ModelService",
+        lambda run, rows, overlap: ModelService(run, rows, overlap=True),
+    )
+    names = ("eagle3", "ngram+mtp", "draft-model", "ngram+medusa", "eagle3")
+    prompts = [make_prompt(20 + 7 * seed, seed=seed) for seed in range(len(names))]
+    learned = LearnedModels(drafting, CPU)
+    async with running(drafting.path, learned=learned, slots=3) as engine:
+        assert engine.service.overlaps
+        calls = [
+            ask(
+                engine,
+                prompt,
+                max_tokens=40,
+                speculation=Speculation(name, "fixed", 6, branches=branches),
+            )
+            for name, prompt in zip(names, prompts, strict=True)
+        ]
+        answers = await asyncio.gather(*calls)
+        assert is_idle(engine)
+        assert [drafter.failures for drafter in engine.status().drafters] == [0] * 6
+    for prompt, said in zip(prompts, answers, strict=True):
+        assert said.ids == reference.answer(prompt, 40)
+        assert said.finished.timings.draft_n > 0
