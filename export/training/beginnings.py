@@ -7,6 +7,7 @@ matrices then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +121,26 @@ def begin_mtp(facts: TargetFacts, model: Any, sizes: Sizes, unit: float) -> Mtp:
         module.input_layernorm.weight.copy_(_last_layer(model).input_layernorm.weight)
         module.final_layernorm.weight.copy_(final)
     return head
+
+
+def begin_mtp_with(head: Mtp, learned: Mapping[str, Tensor]) -> None:
+    """Give an MTP module what the layer of an EAGLE-3 head of the same target has `learned`: of q,
+    k and v what they make of the state."""
+    module: Any = head.module_of(0)
+    hidden = module.input_proj.weight.shape[0]
+    layer = {
+        name.removeprefix("midlayer."): value
+        for name, value in learned.items()
+        if name.startswith("midlayer.")
+    }
+    layer["input_layernorm.weight"] = layer.pop("hidden_norm.weight")
+    for name in _PLACED:
+        key = f"self_attn.{name}.weight"
+        layer[key] = layer[key][:, -hidden:]
+    with torch.no_grad():
+        for name, value in layer.items():
+            module.get_parameter(name).copy_(value)
+        module.final_layernorm.weight.copy_(learned["norm.weight"])
 
 
 def begin_medusa(facts: TargetFacts, heads: int) -> Medusa:

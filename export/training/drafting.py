@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +24,8 @@ class Lesson:
 
     Chains whose draft was not the target's first choice go on with the chance `persistence`.
     `sampled` columns of the rest of the vocabulary stand for it; the target's `named` likeliest
-    tokens are told apart.
+    tokens are told apart. Features of unit size get `noise`, so that small corpora are not learned
+    by heart.
     """
 
     step_weights: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)
@@ -32,6 +34,7 @@ class Lesson:
     sampled: int = 1024
     named: int = 24
     sharpness: float = 1.0
+    noise: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class ChainTask:
     def learn(self, batch: Batch, lesson: Lesson, generator: torch.Generator) -> Outcome:
         anchors = self._anchors(batch, batch.row_of >= 0)
         chosen = self._vocabulary.choose(batch, lesson, generator)
-        states, attention = self._begin(batch, anchors)
+        states, attention = self._begin(self._noisy(batch, lesson.noise, generator), anchors)
         loss, tried, right = states.new_zeros(()), list[int](), list[int]()
         for step, step_weight in enumerate(lesson.step_weights):
             states, judged = self._step(batch, anchors, step, states, attention, chosen, lesson)
@@ -168,6 +171,10 @@ class ChainTask:
     def _known(self, batch: Batch, anchors: Tensor, distance: int) -> Tensor:
         places, inside = batch.behind(anchors, distance)
         return inside & (batch.row_of[places] >= 0)
+
+    def _noisy(self, batch: Batch, noise: float, generator: torch.Generator) -> Batch:
+        drawn = torch.randn(batch.features.shape, generator=generator).to(batch.features.device)
+        return dataclasses.replace(batch, features=batch.features + noise * drawn / self._scale)
 
     def _begin(self, batch: Batch, anchors: Tensor) -> tuple[Tensor, ChainAttention]:
         features = batch.features * self._scale

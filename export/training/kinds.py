@@ -26,6 +26,7 @@ from export.training.beginnings import (
     begin_eagle3,
     begin_medusa,
     begin_mtp,
+    begin_mtp_with,
     finish_eagle3,
     frequent_ids,
     measure,
@@ -60,7 +61,8 @@ class Basics:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a drafter is made from; `model` is the target in transformers."""
+    """What a drafter is made from; `model` is the target in transformers. `learned` is what an
+    EAGLE-3 head has learned so far in the same working directory."""
 
     facts: TargetFacts
     model: Any
@@ -68,6 +70,7 @@ class Setting:
     basics: Basics
     draft_vocab: int
     device: torch.device
+    learned: Mapping[str, Tensor] | None = None
 
     def sizes(self, columns: slice) -> Sizes:
         return Sizes(self.basics.sizes[columns])
@@ -129,6 +132,8 @@ def _begin_mtp(setting: Setting) -> Task:
     high = slice((TAPS - 1) * setting.facts.hidden, TAPS * setting.facts.hidden)
     unit = float(np.median(setting.sizes(high).columns))
     head = begin_mtp(setting.facts, setting.model, setting.sizes(setting.hidden), unit)
+    if setting.learned is not None:
+        begin_mtp_with(head, setting.learned)
     return ChainTask(
         head.to(setting.device),
         setting.hidden,

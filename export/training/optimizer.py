@@ -1,10 +1,10 @@
-"""AdamW, or Muon for matrices and AdamW for the rest.
+"""Muon for matrices, AdamW for the rest.
 
 Muon: momentum whose singular values are all set near one by Newton-Schulz iterations (Keller
 Jordan et al., 2024); the update of a matrix then has the same size in every direction. Scaled by
 0.2 * sqrt(the larger side) it is as large as AdamW's, whose learning rates fit (Liu et al.,
-arXiv 2502.16982). A step learns a little more than AdamW's and costs as much as several hundred
-places: it pays where updates are large.
+arXiv 2502.16982). A step costs as much as several hundred places: it pays where updates
+are large. Measured here: AdamW learns as fast at first and at 2e-3 loses what Muon has found.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _ADAM_EPSILON = 1e-8
 class Rates:
     """Learning rates of matrices and of the rest; decay is of matrices, per unit of rate."""
 
-    matrices: float = 2e-3
-    others: float = 2e-3
-    decay: float = 0.02
+    matrices: float = 3e-3
+    others: float = 3e-3
+    decay: float = 0.2
     momentum: float = 0.95
     adam: tuple[float, float] = (0.9, 0.98)
 

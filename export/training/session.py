@@ -24,6 +24,7 @@ LEAST_TEXTS = 8
 
 STEPS = 4
 EVALUATED = 60
+_CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,11 @@ class TrainingSession:
             Basics.of(self._store, facts, options.seed, self._place / "sizes.npy"),
             min(options.draft_vocab, facts.vocab_size),
             _device(options.device),
+            _learned(work / "eagle3" / _CHECKPOINT),
         )
         self._kind: Kind = KINDS[options.kind]
         self._task = self._kind.begin(self._setting)
-        self._trainer = Trainer(
-            self._task, self._store, self._plan(0.0), self._place / "checkpoint.pt"
-        )
+        self._trainer = Trainer(self._task, self._store, self._plan(0.0), self._place / _CHECKPOINT)
 
     def train(
         self, minutes: float, stop: Callable[[], bool], report: Callable[[str], None]
@@ -137,6 +137,15 @@ def _open_store(work: Path) -> Store:
             param="--minutes",
         )
     return store
+
+
+def _learned(checkpoint: Path) -> Mapping[str, torch.Tensor] | None:
+    if not checkpoint.is_file():
+        return None
+    averages: Mapping[str, torch.Tensor] = torch.load(
+        checkpoint, weights_only=True, map_location="cpu"
+    )["average"]
+    return averages
 
 
 def _require_same(package: Package, facts: TargetFacts) -> None:

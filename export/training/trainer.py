@@ -34,14 +34,14 @@ class Plan:
     minutes: float
     lesson: Lesson = field(default_factory=Lesson)
     rates: Rates = field(default_factory=Rates)
-    muon: bool = False
-    per_update: int = 512
+    muon: bool = True
+    per_update: int = 1024
     per_run: int = 512
     warm_up: int = 20
     fall: float = 0.4
     last: float = 0.08
     most_norm: float = 5.0
-    average: float = 0.99
+    average: float = 0.98
     save_minutes: float = 3.0
     seed: int = 0
 
