@@ -1,8 +1,10 @@
 """Prompt lookup: the request's own tokens as the draft model.
 
 Where the last tokens occurred before, what followed then is proposed again (prompt lookup decoding;
-copying from a reference as in arXiv 2304.04487). The longest match wins, of equally long ones the
-most recent. Where what followed differed, several continuations can be proposed as a tree.
+copying from a reference as in arXiv 2304.04487). Every occurrence speaks for what followed it, the
+longer its match and the more recent it is, the more: so a long match decides, and where only a
+token or two match what followed them most often does. Where what followed differed, several
+continuations can be proposed as a tree.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ from models.draft import Draft
 from models.drafters.acceptance import CopyConfidence, Support
 from models.drafters.positions import Positions
 from models.drafters.trie import Occurrence, Trie
+
+_DECAY = 0.97
+_FAR = 8
+_WEIGHTS = tuple(4.0**matched for matched in range(_FAR + 1))
+"""What an occurrence's word counts for by its match. On a 135M model's own answers bases from 2 to
+8 and decays from 0.9 to 1 do equally well, all better than the longest match alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +42,8 @@ class NgramDrafter:
     """Implements `models.draft.Drafter` for one request; nothing is shared between requests.
 
     A token costs O(1) to commit and a fixed number of integers to keep. A proposal costs at most
-    `candidates` comparisons and `budget` copied tokens; with up to `branches` > 1 continuations
-    as many again for matches of a single token, and as many copied tokens for each of them.
+    `candidates` comparisons, as many again for matches of a single token, and `budget` copied
+    tokens; with up to `branches` > 1 continuations as many copied tokens for each of them.
     """
 
     name = "ngram"
@@ -100,27 +108,35 @@ class NgramDrafter:
         self._behind_two.extend(zip(known[two - 2 : -2], known[two - 1 : -1], strict=True))
 
     def _find(self) -> tuple[int, int]:
-        """Where the longest earlier match of the last tokens goes on, and its length."""
-        tokens, longest = self._tokens, self._settings.longest
-        end = len(tokens)
-        position = self._behind_two.latest((tokens[-2], tokens[-1])) if end > 1 else -1
-        if position < 0:
-            if end == 0 or self._settings.shortest > 1:
-                return -1, 0
-            position = self._behind_one.latest(tokens[-1])
-            return position, int(position >= 0)
-        best, matched = -1, 0
-        for _ in range(self._settings.candidates):
-            if position < 0 or matched >= longest:
-                break
-            # Only worth a look where it also matches one token beyond the best so far.
-            beyond = position - matched - 1
-            if beyond >= 0 and tokens[beyond] == tokens[end - matched - 1]:
-                length = self._match_length(position)
-                if length > matched:
-                    best, matched = position, length
-            position = self._behind_two.earlier(position)
-        return best, matched
+        """Where what is said for the most goes on, and the length of the match behind it."""
+        tokens = self._tokens
+        votes: dict[int, float] = {}
+        best: dict[int, Occurrence] = {}
+        for rank, occurrence in self._candidates():
+            token, matched = tokens[occurrence.start], occurrence.matched
+            votes[token] = votes.get(token, 0.0) + _WEIGHTS[min(matched, _FAR)] * _DECAY**rank
+            if token not in best or matched > best[token].matched:
+                best[token] = occurrence
+        if not votes:
+            return -1, 0
+        return best[max(votes, key=lambda token: votes[token])]
+
+    def _candidates(self) -> Iterator[tuple[int, Occurrence]]:
+        """Earlier occurrences of the last two tokens, then of the last one alone, each with its
+        rank among its like, most recent first."""
+        tokens, most = self._tokens, self._settings.candidates
+        if not tokens:
+            return
+        longer: Sequence[int] = ()
+        if len(tokens) > 1:
+            longer = self._behind_two.recent((tokens[-2], tokens[-1]), most)
+            for rank, position in enumerate(longer):
+                yield rank, Occurrence(position, self._match_length(position))
+        if self._settings.shortest == 1:
+            known = set(longer)
+            for rank, position in enumerate(self._behind_one.recent(tokens[-1], most)):
+                if position not in known:
+                    yield rank, Occurrence(position, 1)
 
     def _occurrences(self, budget: int) -> list[Occurrence]:
         """Of the best, `branches` that go on differently within `budget` tokens."""
