@@ -209,8 +209,7 @@ def test_modules_in_the_targets_own_checkpoint(sources: Path, tmp_path: Path) ->
         (["--target", "x", "--demo"], "leave out --target or --demo"),
         (["--medusa", "x"], "nothing to export"),
         (
-            ["--target", "{sources}/target", "--out", "{sources}/new", "--dtype", "fp32"]
-            + ["--context", "32", "--mtp", "{sources}/mtp"],
+            ["--target", "{sources}/target", "--out", "{sources}/new", "--context", "32", "--mtp"],
             "drafters need 64 at least",
         ),
         (["--target", "x", "--out", "y", "--prompts", "z"], "none is asked for"),
