@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from gateway.engine.drafters import SUSPICIOUS
+from gateway.engine.engine import Engine
+from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Delta, DrafterTimings, GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from models.drafters.learned import LearnedModels
 from models.errors import UserError
-from models.package import Package
+from models.package import Package, load_package
 from models.sampling.parameters import Sampling
 from tests.drafters_support import CPU
 from tests.engine_support import (
@@ -447,3 +449,67 @@ async def test_drafts_beside_target_runs_change_nothing(
     for prompt, said in zip(prompts, answers, strict=True):
         assert said.ids == reference.answer(prompt, 40)
         assert said.finished.timings.draft_n > 0
+
+
+async def started(
+    path: Path, learned: FakeLearned, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> tuple[Engine, list[str]]:
+    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_: learned)
+    report: list[str] = []
+    options = EngineOptions(slots=1, context=CONTEXT, drafter=drafter)
+    return await Engine.start(load_package(path), options, report.append), report
+
+
+@pytest.mark.parametrize(
+    ("drafter", "loaded", "used"),
+    [
+        ("auto", ["eagle3"], "ngram+eagle3"),
+        ("mtp", ["mtp"], "mtp"),
+        ("ngram", [], "ngram"),
+        ("off", [], "off"),
+    ],
+)
+async def test_at_start_the_default_drafter_is_loaded(
+    tiny_package: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    drafter: str,
+    loaded: list[str],
+    used: str,
+) -> None:
+    learned = FakeLearned(("mtp", "eagle3"))
+    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
+    assert learned.loads == loaded
+    assert engine.status().drafter == used
+    assert report[-1] == "drafters: ngram, mtp, eagle3"
+    await engine.close()
+
+
+async def test_a_default_drafter_that_the_package_has_not_stops_the_start(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError) as error:
+        await started(tiny_package, FakeLearned(("mtp",)), monkeypatch, "eagle3")
+    assert error.value.code == "unknown_drafter"
+
+
+@pytest.mark.parametrize("drafter", ["auto", "eagle3"])
+async def test_without_memory_for_a_drafter_only_auto_starts(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    learned = FakeLearned()
+
+    def refuse() -> None:
+        raise UserError("it does not fit.", code="out_of_memory")
+
+    learned.loading = refuse
+    if drafter == "eagle3":
+        with pytest.raises(UserError) as error:
+            await started(tiny_package, learned, monkeypatch, drafter)
+        assert error.value.code == "out_of_memory"
+        return
+    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
+    assert "only the ngram drafter: it does not fit." in report
+    said = await ask(engine, PLAIN_PROMPT, max_tokens=3, speculation=Speculation())
+    assert said.finished.timings.drafter == engine.status().drafter == "ngram"
+    assert learned.loads == ["eagle3"], "not tried again for everybody"
+    await engine.close()

@@ -153,6 +153,18 @@ async def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(served: S
         assert (await ask(socket, input="the", max_output_tokens=3))[-1]["type"] != "error"
 
 
+@pytest.mark.parametrize("drafter", ["eagle3", "cascade", "ngram+mtp", "nonsense"])
+async def test_a_drafter_that_the_package_has_not_is_refused_by_name(
+    served: Served, drafter: str
+) -> None:
+    async with socket_to(served) as socket:
+        (refused,) = await ask(socket, input="Hi", speculation={"drafter": drafter})
+    assert (refused["type"], refused["status"]) == ("error", 400)
+    error = refused["error"]
+    assert (error["code"], error["param"]) == ("unknown_drafter", "speculation.drafter")
+    assert error["message"] == f"unknown drafter {drafter!r}; this package has: auto, ngram, off."
+
+
 async def test_lanes_share_the_target(served: Served) -> None:
     alone = []
     async with socket_to(served) as socket:
