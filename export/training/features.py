@@ -42,6 +42,7 @@ PROMPT_RUN = 8
 in runs of this many: steps unrolled from one place need the places that follow."""
 
 _LEAST_BUFFER = 512
+_MOST = 65504.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Observer:
         hidden = binding.collect(f"{HIDDEN}.0", (end - start, width), kind)
         binding.run()
         logs = (values - logsumexp[:, None])[: len(wanted), :TOP]
-        features = np.concatenate([taps, hidden], axis=1).astype(np.float16)
+        features = np.concatenate([taps, hidden], axis=1).clip(-_MOST, _MOST).astype(np.float16)
         return features, found[: len(wanted), :TOP].astype(np.int32), logs.astype(np.float16)
 
 
@@ -166,7 +167,9 @@ def write_features(
         scratch.mkdir()
         try:
             _write_shard(observer, conversations, draw, scratch)
-            scratch.rename(place)
+            # Another process may have been quicker; what it wrote is the same.
+            if not place.is_dir():
+                scratch.rename(place)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         yield shard, sum(len(conversation.ids) for conversation in conversations)
