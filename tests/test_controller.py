@@ -354,3 +354,29 @@ def test_a_cut_keeps_who_proposed_what() -> None:
     mixed = dataclasses.replace(FORKED, sources=("a", "b", "a", "b", "a"))
     costs = RunCosts({2: 10.0, 12: 10.0 + 10 * 0.7})
     assert auto(costs).select(mixed, others=1).sources == ("a", "a", "b", "a")
+
+
+def test_high_acceptance_that_takes_longer_is_turned_off() -> None:
+    """vllm#35387: 87 % accepted, and yet slower. The time of every run counts."""
+    controller, head = auto(FREE), candidate(*(0.87**depth for depth in range(1, 5)), cost=0.5)
+    assert controller.plan(Draft(), [head], 0, 4) == Plan("eagle3", 4)
+    for _ in range(100):
+        head.costs.observe(4, 40.0)
+    plans = [controller.plan(Draft(), [head], 0, 4) for _ in range(1000)]
+    assert sum(plan is not None for plan in plans) <= 10
+
+
+def test_text_that_nobody_can_foresee_is_hardly_drafted() -> None:
+    """llama.cpp#23052: creative writing at 0.9 of the speed of plain decoding."""
+    controller = auto(GENTLE)
+    head = dataclasses.replace(
+        candidate(cost=1.0), longest=4, survival=Survival(Published((0.6,)), 4.0, 0.9)
+    )
+    spent, rounds = 0.0, 600
+    for index in range(rounds):
+        plan = controller.plan(Draft(), [head], 0, 4)
+        if plan is not None:
+            spent += head.costs.predict(plan.budget)
+            said = (1, 9) if index % 20 == 0 else (9,)
+            head.survival.observe(Draft((1, 2, 3, 4)).first(plan.budget), said)
+    assert spent < 0.03 * rounds * GENTLE.predict(1)
