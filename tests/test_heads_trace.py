@@ -17,7 +17,7 @@ from torch import Tensor
 from export.heads import layouts
 from export.heads.attention import CausalAttention
 from export.heads.eagle3 import Eagle3
-from export.heads.medusa import Medusa
+from export.heads.medusa import Medusa, MedusaShape
 from export.heads.mtp import Mtp
 from export.heads.trace import trace_head
 from export.heads.trace_medusa import trace_medusa
@@ -193,3 +193,15 @@ def _stepping(layout: str, directory: Path) -> Any:
     head = read(layout, directory)
     assert not isinstance(head, Medusa)
     return head
+
+
+def test_medusa_heads_before_training_have_a_weight_each() -> None:
+    """Their blocks are zeros, all of them equal: tracing takes them for one tensor."""
+    facts = make_facts()
+    heads = Medusa(MedusaShape(HIDDEN, VOCABULARY, heads=3), facts.lm_head)
+    model = trace_medusa(heads)
+    names = {tensor.name for tensor in model.graph.initializer}
+    assert {f"heads.{head}.0" for head in range(3)} <= names
+    (ids,) = session(model).run(["top_ids"], {"features": np.ones((1, HIDDEN), np.float32)})
+    best = int((facts.lm_head @ torch.ones(HIDDEN)).argmax())
+    assert ids[:, 0].tolist() == [best] * 3

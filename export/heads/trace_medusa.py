@@ -6,6 +6,7 @@ import re
 
 import onnx
 import torch
+from onnx import TensorProto
 from torch import Tensor, nn
 
 from export.decoder import TOP_K
@@ -65,17 +66,24 @@ class _Project(nn.Module):
 
 
 def _name_weights(model: onnx.ModelProto) -> None:
-    """Of head i: `heads.{i}.{layer}` for its blocks, `lm_heads.{i}` for an LM head of its own."""
-    names: dict[str, str] = {}
+    """Of head i: `heads.{i}.{layer}` for its blocks, `lm_heads.{i}` for an LM head of its own.
+
+    Tracing shares weights that are equal, as those of heads before training are: each gets its own.
+    """
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    named: dict[str, TensorProto] = {}
     for node in model.graph.node:
         scope = _SCOPE.match(node.name)
         if scope is None or node.op_type not in ("MatMul", "Add"):
             continue
         name = scope[1] + ("_bias" if node.op_type == "Add" else "")
         for position, read in enumerate(node.input):
-            if not read.startswith("/"):
-                names[read] = name
-                node.input[position] = name
+            if read in tensors:
+                named[name] = TensorProto()
+                named[name].CopyFrom(tensors[read])
+                named[name].name = node.input[position] = name
         node.name = name
-    for tensor in model.graph.initializer:
-        tensor.name = names.get(tensor.name, tensor.name)
+    read_still = {name for node in model.graph.node for name in node.input}
+    kept = [tensor for name, tensor in tensors.items() if name in read_still - named.keys()]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *named.values()])
