@@ -34,7 +34,7 @@ class Lesson:
     sampled: int = 1024
     named: int = 24
     sharpness: float = 1.0
-    noise: float = 0.2
+    noise: float = 0.4
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class Rates:
 
     matrices: float = 3e-3
     others: float = 3e-3
-    decay: float = 0.2
+    decay: float = 0.4
     momentum: float = 0.95
     adam: tuple[float, float] = (0.9, 0.98)
 

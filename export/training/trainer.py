@@ -41,7 +41,7 @@ class Plan:
     fall: float = 0.4
     last: float = 0.08
     most_norm: float = 5.0
-    average: float = 0.98
+    average: float = 0.985
     save_minutes: float = 3.0
     seed: int = 0
 
