@@ -9,11 +9,11 @@ from pathlib import Path
 
 from export.chain_runner import ChainRunner
 from export.draft_model import DraftModel, draft_greedily, trace_step
-from export.drafter_files import STEP_COUNTS, write_drafter
+from export.drafter_files import write_drafter
 from export.drafter_parity import Expected, Proposer, check_drafts, measure_survival, shown
 from export.drafter_site import Site
 from export.graph import Graph
-from export.head_drafters import CHECKED_STEPS, LISTED, ROOM, TREE_DEPTHS, TREE_WIDTH
+from export.head_drafters import CHECKED_STEPS, LISTED, ROOM, TREE_WIDTH
 from export.heads.step import StepGraph
 from export.lowering import lower
 from export.progress import Progress
@@ -24,7 +24,9 @@ from export.sources import weights_sha256
 from models.memory import PAD_TOKENS
 from models.package import DrafterSpec
 
-_LONGEST = max(STEP_COUNTS)
+STEPS, DEPTHS = (1, 2, 3, 4, 6), (3, 5)
+"""Fewer than of light heads: every graph that is loaded keeps a copy of the weights."""
+_LONGEST = max(STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,12 @@ class ModelPlan:
                 step = trace_step(self.draft, Path(scratch))
             window = narrowest_window(step.model)
             bounded = window is not None and window < self.draft.positions + PAD_TOKENS
-            depths = () if bounded else TREE_DEPTHS
+            depths = () if bounded else DEPTHS
             width = min(TREE_WIDTH, vocabulary) if depths else 0
             stored = lower(step, site.target.device)
-            files = write_drafter(site.directory, self.kind, stored, depths=depths, width=width)
+            files = write_drafter(
+                site.directory, self.kind, stored, steps=STEPS, depths=depths, width=width
+            )
         path = site.directory / files.graphs[str(_LONGEST)]
         with progress.step("checking its drafts with torch"):
             parity = self._check(step, path, site)
