@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from export.sources import DEMO_CHECKPOINT, Source, demo, expanded, locate
+from export.sources import DEMO_CHECKPOINT, Source, demo, expanded, locate, weights_sha256
 from models.errors import UserError
 from models.package import Package, load_package
 
@@ -82,17 +82,22 @@ class Run:
     command: str
     package: Package = field(init=False)
     work: Path = field(init=False)
+    out: Path = field(init=False)
     begun: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
+        """What can be wrong is said before hours have passed."""
         options = self.options
         self.package = load_package(expanded(options.target, "--target"))
         source = self._source()
         name = f"{self.package.path.name}.training"
         work = options.work or self.package.path.absolute().parent / name
         self.work = expanded(Path(work), "--work").absolute()
+        out = options.out or self.work / f"{options.kind}-head"
+        self.out = expanded(Path(out), "--out").absolute()
         try:
             self.work.mkdir(parents=True, exist_ok=True)
+            self.out.mkdir(parents=True, exist_ok=True)
             self._write_text()
             self._write_features()
             self._train(source)
@@ -105,11 +110,16 @@ class Run:
 
     def _source(self) -> Source:
         target = self.package.manifest.target
-        if self.options.source:
-            return locate(self.options.source)
-        if target.checkpoint == DEMO_CHECKPOINT:
-            return demo()
-        raise _invalid("--source", f"--source: which checkpoint is {target.checkpoint} made of?")
+        if not self.options.source and target.checkpoint != DEMO_CHECKPOINT:
+            raise _invalid("--source", f"--source: where is the checkpoint {target.checkpoint}?")
+        source = locate(self.options.source) if self.options.source else demo()
+        if weights_sha256(source) != target.sha256:
+            raise _invalid(
+                "--source",
+                f"--source {source.name} is not the checkpoint that the package was made of"
+                f" ({target.checkpoint}): its weights have another SHA-256.",
+            )
+        return source
 
     def _write_text(self) -> None:
         from export.training.corpus import Corpus
@@ -142,14 +152,13 @@ class Run:
         spec = self.package.manifest.target
         graph = write_observing_graph(self.package, self.work / "observing")
         observer = Observer(graph, spec, device=spec.device, threads=self.options.threads)
-        share = FEATURES_SHARE * 60 * self.options.minutes
-        end = time.monotonic() + min(share, self._seconds_left / 2)
-        report, done = _report("features"), 0
-        for _shard, tokens in write_features(observer, missing, store):
+        most = min(FEATURES_SHARE * 60 * self.options.minutes, self._seconds_left / 2)
+        begin, report, done = time.monotonic(), _report("features"), 0
+        for count, (_, tokens) in enumerate(write_features(observer, missing, store), start=1):
             done += tokens
-            passed = time.monotonic() - end + share
-            report(f"{done:,} tokens, {done / max(passed, 1e-3):.0f}/s, of {len(missing)} shards")
-            if time.monotonic() > end:
+            passed = time.monotonic() - begin
+            report(f"shard {count} of {len(missing)}, {done / max(passed, 1e-3):.0f} tokens/s")
+            if passed > most:
                 break
 
     def _train(self, source: Source) -> None:
@@ -164,9 +173,8 @@ class Run:
             session.train(max(self._seconds_left, 0.0) / 60, stopped, _report("training"))
             if stopped():
                 raise KeyboardInterrupt
-        out = expanded(Path(given.out or self.work / f"{given.kind}-head"), "--out")
-        print(session.write(out, self.command))
-        print(f"wrote {out}; `python -m export --into` reads it.")
+        print(session.write(self.out, self.command))
+        print(f"wrote {self.out}; `python -m export --into` reads it.")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from export.checkpoint import inspect_source, load_checkpoint
-from export.heads.facts import TargetFacts, target_facts
+from export.heads.facts import target_facts
 from export.sources import Source
 from export.training.batches import Store
 from export.training.kinds import KINDS, Basics, Kind, Setting
@@ -37,7 +37,10 @@ class TrainingOptions:
 
 
 class TrainingSession:
-    """`work` holds the corpus, its features, and a directory for what each kind has learned."""
+    """`work` holds the corpus, its features, and a directory for what each kind has learned.
+
+    `source` is the checkpoint that the package was made of.
+    """
 
     def __init__(
         self, package: Package, source: Source, work: Path, options: TrainingOptions
@@ -52,7 +55,6 @@ class TrainingSession:
         spec = package.manifest.target
         checkpoint = load_checkpoint(source, inspect_source(source))
         facts = target_facts(checkpoint, spec.context_length)
-        _require_same(package, facts)
         self._setting = Setting(
             facts,
             checkpoint.model,
@@ -146,17 +148,6 @@ def _learned(checkpoint: Path) -> Mapping[str, torch.Tensor] | None:
         checkpoint, weights_only=True, map_location="cpu"
     )["average"]
     return averages
-
-
-def _require_same(package: Package, facts: TargetFacts) -> None:
-    target = package.manifest.target
-    if target.sha256 != facts.sha256:
-        raise UserError(
-            f"--source {facts.name} is not the checkpoint that the package {package.path} was made"
-            f" of ({target.checkpoint}): its weights have another SHA-256.",
-            code="invalid_option",
-            param="--source",
-        )
 
 
 def _device(name: str) -> torch.device:
