@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=480.0, metavar="M", help="in all")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the head (default: in --work)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="default: beside the package")
-    parser.add_argument("--draft-vocab", type=int, default=16384, metavar="N", help="of eagle3")
+    parser.add_argument("--draft-vocab", type=int, default=24576, metavar="N", help="of eagle3")
     parser.add_argument("--threads", type=int, default=None, metavar="T")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the training")

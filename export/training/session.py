@@ -31,7 +31,7 @@ _CHECKPOINT = "checkpoint.pt"
 class TrainingOptions:
     kind: str
     seed: int = 0
-    draft_vocab: int = 16384
+    draft_vocab: int = 24576
     threads: int | None = None
     device: str = "cpu"
 
