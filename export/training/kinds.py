@@ -187,11 +187,13 @@ def _write_draft(task: Task, setting: Setting, directory: Path) -> None:
 
 
 _STEPS = Lesson()
+# A block that begins as nothing must grow as large as what it reads.
+_GROWING = Rates(matrices=0.015, others=0.005)
 _HEADS = Lesson(step_weights=(1.0, 0.8, 0.6, 0.5), sampled=2048)
 
 KINDS: Mapping[str, Kind] = {
     "eagle3": Kind(_begin_eagle3, _write_eagle3, _STEPS),
     "mtp": Kind(_begin_mtp, _write_mtp, Lesson(sampled=2048)),
-    "medusa": Kind(_begin_medusa, _write_medusa, _HEADS),
+    "medusa": Kind(_begin_medusa, _write_medusa, _HEADS, _GROWING),
     "draft": Kind(_begin_draft, _write_draft, Lesson(step_weights=(1.0,), sampled=2048)),
 }
