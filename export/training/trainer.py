@@ -21,6 +21,7 @@ from export.training.drafting import Lesson, Task
 from export.training.optimizer import Average, Optimizer, Rates
 
 _RECENT = 20
+_LONGEST_UPDATE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Trainer:
 
     def _updates(self, stop: Callable[[], bool]) -> Iterator[tuple[float, list[int], list[int]]]:
         plan, progress = self.plan, self.progress
-        begin = time.monotonic() - progress.seconds
+        before = time.monotonic()
         gathered, losses = 0, 0.0
         tried, right = np.zeros(0, int), np.zeros(0, int)
         for group in self._groups():
@@ -160,7 +161,10 @@ class Trainer:
             tried, right = _add(tried, outcome.tried), _add(right, outcome.right)
             if gathered < plan.per_update:
                 continue
-            progress.seconds = time.monotonic() - begin
+            now = time.monotonic()
+            # A process that was stopped for a while has not trained.
+            progress.seconds += min(now - before, _LONGEST_UPDATE)
+            before = now
             self._optimizer.clip(plan.most_norm)
             self._optimizer.step(plan.scale(progress.updates, progress.seconds))
             self._optimizer.zero()
