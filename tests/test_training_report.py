@@ -7,6 +7,7 @@ import torch
 
 from export.training.report import Tally, evaluate, table
 from tests.trainer_support import HIDDEN, packed, small_task
+from tests.unrolled_attention import UnrolledAttention
 
 RIGHT = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 0], [1, 1, 1]], dtype=bool)
 
@@ -31,8 +32,6 @@ def test_agreement_is_with_the_targets_first_choice() -> None:
     assert anchors.tolist() == [*range(7), *range(9, 19)]
     head = task.module
     states = head.enter(batch.features[:9])[None]
-    from export.heads.attention import UnrolledAttention
-
     attention, positions = UnrolledAttention(), torch.arange(9)
     for step in range(2):
         following = batch.ids[(positions + step + 1).clamp_max(8)]
