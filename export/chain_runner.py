@@ -10,8 +10,9 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from export.runner import KV_TYPES, checking_session
+
 Features = NDArray[np.float32]
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 _PAST, _PRESENT = "past.", "present."
 
 
@@ -29,11 +30,7 @@ class ChainRunner:
         device: str = "cpu",
         buffers: Mapping[str, ort.OrtValue] | None = None,
     ) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
-        self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        self._session = checking_session(path, device)
         self._binding = self._session.io_binding()
         self._inputs = {value.name: value for value in self._session.get_inputs()}
         self._buffers = dict(buffers or {})
@@ -59,7 +56,7 @@ class ChainRunner:
         count = len(ids)
         self._feed("input_ids", np.array([ids], np.int64))
         if features is not None:
-            kind = _TYPES[self._inputs["features"].type]
+            kind = KV_TYPES[self._inputs["features"].type]
             self._feed("features", np.ascontiguousarray(features, kind))
         for step in range(self.steps):
             end = past + count + step
@@ -97,7 +94,7 @@ class ChainRunner:
     def _bind(self, value: Any, capacity: int, device: str) -> None:
         if value.name not in self._buffers:
             shape = [1, value.shape[1], capacity, value.shape[3]]
-            zeros = np.zeros(shape, _TYPES[value.type])
+            zeros = np.zeros(shape, KV_TYPES[value.type])
             self._buffers[value.name] = ort.OrtValue.ortvalue_from_numpy(zeros, device, 0)
         self._binding.bind_ortvalue_input(value.name, self._buffers[value.name])
 

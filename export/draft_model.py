@@ -200,7 +200,7 @@ def _lend(directory: Path, config: Mapping[str, Any], target: TargetFacts) -> No
 def _lend_tokenizer(directory: Path, tokenizer: NamedTokenizer) -> None:
     if (directory / "tokenizer.json").exists():
         return
-    (directory / "tokenizer.json").write_text(tokenizer.library.to_str(), encoding="utf-8")
+    (directory / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
     declared = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (directory / "tokenizer_config.json").unlink(missing_ok=True)
     (directory / "tokenizer_config.json").write_text(json.dumps(declared), encoding="utf-8")

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from export.heads.step import StepGraph
 from export.lowering import lower
+from export.runner import checking_session
 
 _FLOATS = ("top_values", "logsumexp")
 
@@ -43,11 +43,7 @@ class MedusaRunner:
     """One session on the graph of Medusa heads."""
 
     def __init__(self, path: Path, *, device: str = "cpu") -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
-        self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        self._session = checking_session(path, device)
         half = self._session.get_inputs()[0].type == "tensor(float16)"
         self._kind: Any = np.float16 if half else np.float32
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.trees import HIDDEN, attention_bias, depths
 
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+KV_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 def available_devices() -> tuple[str, ...]:
@@ -31,6 +31,15 @@ class Layout:
 
     positions: NDArray[np.int64]
     seen: NDArray[np.bool_]
+
+
+def checking_session(path: Path, device: str) -> ort.InferenceSession:
+    """A session that leaves the processor to others while it waits: several are often alive."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
+    return ort.InferenceSession(str(path), options, providers=[provider])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,7 @@ class GraphRunner:
         device: str = "cpu",
         buffers: Mapping[str, ort.OrtValue] | None = None,
     ) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        # Two of these are often alive at once; spinning threads of one would starve the other.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        provider = "CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider"
-        self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        self._session = checking_session(path, device)
         self._binding = self._session.io_binding()
         self._device = device
         self.buffers: dict[str, ort.OrtValue] = dict(buffers or {})
@@ -81,7 +85,7 @@ class GraphRunner:
             shape = [1, value.shape[1], capacity, value.shape[3]]
             if value.name not in self.buffers:
                 self.buffers[value.name] = ort.OrtValue.ortvalue_from_numpy(
-                    np.zeros(shape, _TYPES[value.type]), device, 0
+                    np.zeros(shape, KV_TYPES[value.type]), device, 0
                 )
             buffer = self.buffers[value.name]
             self._binding.bind_ortvalue_input(value.name, buffer)

@@ -61,7 +61,7 @@ class NamedTokenizer:
     """A checkpoint's tokenizer. `checkpoint` is what messages call it."""
 
     checkpoint: str
-    library: tokenizers.Tokenizer
+    backend: tokenizers.Tokenizer
 
 
 def check_same_tokens(target: NamedTokenizer, draft: NamedTokenizer, option: str) -> None:
@@ -92,19 +92,19 @@ class _Known:
     """`ids` are without what pads the vocabulary."""
 
     name: str
-    library: tokenizers.Tokenizer
+    backend: tokenizers.Tokenizer
     definition: Mapping[str, Any]
     ids: Mapping[str, int]
 
     @classmethod
     def of(cls, tokenizer: NamedTokenizer) -> _Known:
-        source = tokenizer.library.to_str()
-        library = tokenizers.Tokenizer.from_str(source)
-        library.no_padding()
-        library.no_truncation()
-        vocabulary = library.get_vocab(with_added_tokens=True)
+        source = tokenizer.backend.to_str()
+        backend = tokenizers.Tokenizer.from_str(source)
+        backend.no_padding()
+        backend.no_truncation()
+        vocabulary = backend.get_vocab(with_added_tokens=True)
         ids = {token: id_ for token, id_ in vocabulary.items() if not _pads(token, id_)}
-        return cls(tokenizer.checkpoint, library, json.loads(source), ids)
+        return cls(tokenizer.checkpoint, backend, json.loads(source), ids)
 
     @property
     def added(self) -> set[str]:
@@ -113,11 +113,11 @@ class _Known:
         return found & self.ids.keys()
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         return ids
 
     def token(self, id_: int | None) -> str:
-        return "nothing" if id_ is None else repr(self.library.id_to_token(id_))
+        return "nothing" if id_ is None else repr(self.backend.id_to_token(id_))
 
 
 def _pads(token: str, id_: int) -> bool:
@@ -193,7 +193,7 @@ def _texts(one: _Known, other: _Known) -> Iterator[str]:
 
 
 def _token_texts(known: _Known) -> Iterable[str]:
-    return (known.library.decode([id_], skip_special_tokens=False) for id_ in known.ids.values())
+    return (known.backend.decode([id_], skip_special_tokens=False) for id_ in known.ids.values())
 
 
 def _shown(known: _Known, ids: Sequence[int], others: Sequence[int]) -> str:

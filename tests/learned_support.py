@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 
+from gateway.engine.requests import GenerationRequest, Speculation
 from models.draft import Draft, Drafter
 from models.package import DrafterSpec
 from models.sampling.sampler import Sampler
@@ -13,6 +14,21 @@ from models.slots import Slot
 from tests.drafters_support import HEAD
 
 LONGEST = 4
+
+PLAIN_PROMPT = tuple(range(3, 60))
+"""No token comes twice: n-grams find nothing in it."""
+
+COUNT = 24
+
+
+def eagle(length: int | None = None, **fields: object) -> Speculation:
+    known: dict[str, object] = {"drafter": "eagle3", "policy": "fixed" if length else "auto"}
+    return Speculation(**{**known, "length": length, **fields})  # type: ignore[arg-type]
+
+
+def opened(**fields: object) -> GenerationRequest:
+    known: dict[str, object] = {"ignore_eos": True, "max_tokens": COUNT, **fields}
+    return GenerationRequest(PLAIN_PROMPT, **known)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Learned drafters in the engine: on the worker, by name, failing, cancelled, paying or not."""
+"""Learned drafters in the engine: on the worker, failing, cancelled, paying or not."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from gateway.engine.drafters import SUSPICIOUS
-from gateway.engine.engine import Engine
-from gateway.engine.options import EngineOptions
-from gateway.engine.requests import Delta, DrafterTimings, GenerationRequest, Speculation
+from gateway.engine.requests import Delta, DrafterTimings, Speculation
 from gateway.engine.service import ModelService
 from models.drafters.learned import LearnedModels
 from models.errors import UserError
-from models.package import Package, load_package
+from models.package import Package
 from models.sampling.parameters import Sampling
 from tests.drafters_support import CPU
 from tests.engine_support import (
     CONTEXT,
     Reference,
-    TestEngine,
     ask,
     is_idle,
     make_prompt,
@@ -29,27 +26,12 @@ from tests.engine_support import (
     running,
     until,
 )
-from tests.learned_support import LONGEST, FakeLearned, Made
-
-PLAIN_PROMPT = tuple(range(3, 60))
-"""No token comes twice: n-grams find nothing in it."""
-
-COUNT = 24
-
-
-def eagle(length: int | None = None, **fields: object) -> Speculation:
-    known: dict[str, object] = {"drafter": "eagle3", "policy": "fixed" if length else "auto"}
-    return Speculation(**{**known, "length": length, **fields})  # type: ignore[arg-type]
+from tests.learned_support import COUNT, LONGEST, PLAIN_PROMPT, FakeLearned, Made, eagle, opened
 
 
 @pytest.fixture(scope="module")
 def answer(reference: Reference) -> list[int]:
     return reference.answer(PLAIN_PROMPT, COUNT + 8)
-
-
-def opened(engine: TestEngine, **fields: object) -> GenerationRequest:
-    known: dict[str, object] = {"ignore_eos": True, "max_tokens": COUNT, **fields}
-    return GenerationRequest(PLAIN_PROMPT, **known)  # type: ignore[arg-type]
 
 
 async def test_it_proposes_on_the_worker_and_the_answer_stays_the_targets(
@@ -126,7 +108,7 @@ async def test_a_drafter_that_the_package_has_not_is_refused(
 ) -> None:
     async with running(tiny_package, learned=FakeLearned(kinds) if kinds else None) as engine:
         with pytest.raises(UserError) as refused:
-            engine.open(opened(engine, speculation=Speculation(name)))
+            engine.open(opened(speculation=Speculation(name)))
     assert refused.value.code == "unknown_drafter"
     assert told in refused.value.message
 
@@ -197,7 +179,7 @@ async def test_a_slot_is_nobody_elses_before_its_draft_has_ended(
     async with running(tiny_package, learned=learned, slots=1) as engine:
         await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
         learned.gate.clear()
-        async with engine.open(opened(engine, speculation=eagle(3))) as generation:
+        async with engine.open(opened(speculation=eagle(3))) as generation:
             await until(lambda: len(learned.proposed) == 1)
             if by == "cancel":
                 generation.cancel()
@@ -223,8 +205,8 @@ async def test_a_draft_that_waits_is_cancelled_at_once(
         await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
         learned.gate.clear()
         async with (
-            engine.open(opened(engine, speculation=eagle(3))) as first,
-            engine.open(opened(engine, speculation=eagle(3))) as second,
+            engine.open(opened(speculation=eagle(3))) as first,
+            engine.open(opened(speculation=eagle(3))) as second,
         ):
             reading = asyncio.ensure_future(read(first))
             await until(lambda: len(learned.proposed) == 1)
@@ -243,7 +225,7 @@ async def test_closing_ends_whoever_drafts(tiny_package: Path, answer: list[int]
     async with running(tiny_package, learned=learned) as engine:
         await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
         learned.gate.clear()
-        async with engine.open(opened(engine, speculation=eagle(3))) as generation:
+        async with engine.open(opened(speculation=eagle(3))) as generation:
             reading = asyncio.ensure_future(read(generation))
             await until(lambda: len(learned.proposed) == 1)
             closing = asyncio.ensure_future(engine.close())
@@ -254,45 +236,6 @@ async def test_closing_ends_whoever_drafts(tiny_package: Path, answer: list[int]
                 await asyncio.wait_for(reading, 5)
     assert error.value.code == "draining"
     assert engine.status().drafters[1].failures == 0
-
-
-async def test_graphs_load_once_for_all_who_wait(tiny_package: Path, answer: list[int]) -> None:
-    learned = FakeLearned(script=answer)
-    gate = threading.Event()
-    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
-    async with running(tiny_package, learned=learned) as engine:
-        async with engine.open(opened(engine, speculation=eagle(3))) as leaver:
-            others = [
-                asyncio.ensure_future(ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3)))
-                for _ in range(2)
-            ]
-            await until(lambda: learned.loads == ["eagle3"])
-            plain = await ask(engine, (1, 2, 3), max_tokens=4, speculation=Speculation("off"))
-            assert len(plain.ids) == 4, "others go on meanwhile"
-            leaver.cancel()
-            assert (await read(leaver)).finished.reason == "cancelled"
-        gate.set()
-        assert [said.ids for said in await asyncio.gather(*others)] == [answer[:4]] * 2
-    assert learned.loads == ["eagle3"]
-
-
-async def test_a_drafter_for_which_there_is_no_memory_is_refused_until_there_is(
-    tiny_package: Path, answer: list[int]
-) -> None:
-    learned = FakeLearned(script=answer)
-
-    def refuse() -> None:
-        if len(learned.loads) == 1:
-            raise UserError("it does not fit.", code="out_of_memory")
-
-    learned.loading = refuse
-    async with running(tiny_package, learned=learned) as engine:
-        with pytest.raises(UserError) as error:
-            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
-        assert error.value.code == "out_of_memory"
-        assert is_idle(engine)
-        said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
-    assert said.ids == answer[:4]
 
 
 async def test_the_status_lists_all_drafters(tiny_package: Path, answer: list[int]) -> None:
@@ -449,67 +392,3 @@ async def test_drafts_beside_target_runs_change_nothing(
     for prompt, said in zip(prompts, answers, strict=True):
         assert said.ids == reference.answer(prompt, 40)
         assert said.finished.timings.draft_n > 0
-
-
-async def started(
-    path: Path, learned: FakeLearned, monkeypatch: pytest.MonkeyPatch, drafter: str
-) -> tuple[Engine, list[str]]:
-    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_: learned)
-    report: list[str] = []
-    options = EngineOptions(slots=1, context=CONTEXT, drafter=drafter)
-    return await Engine.start(load_package(path), options, report.append), report
-
-
-@pytest.mark.parametrize(
-    ("drafter", "loaded", "used"),
-    [
-        ("auto", ["eagle3"], "ngram+eagle3"),
-        ("mtp", ["mtp"], "mtp"),
-        ("ngram", [], "ngram"),
-        ("off", [], "off"),
-    ],
-)
-async def test_at_start_the_default_drafter_is_loaded(
-    tiny_package: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    drafter: str,
-    loaded: list[str],
-    used: str,
-) -> None:
-    learned = FakeLearned(("mtp", "eagle3"))
-    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
-    assert learned.loads == loaded
-    assert engine.status().drafter == used
-    assert report[-1] == "drafters: ngram, mtp, eagle3"
-    await engine.close()
-
-
-async def test_a_default_drafter_that_the_package_has_not_stops_the_start(
-    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UserError) as error:
-        await started(tiny_package, FakeLearned(("mtp",)), monkeypatch, "eagle3")
-    assert error.value.code == "unknown_drafter"
-
-
-@pytest.mark.parametrize("drafter", ["auto", "eagle3"])
-async def test_without_memory_for_a_drafter_only_auto_starts(
-    tiny_package: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
-) -> None:
-    learned = FakeLearned()
-
-    def refuse() -> None:
-        raise UserError("it does not fit.", code="out_of_memory")
-
-    learned.loading = refuse
-    if drafter == "eagle3":
-        with pytest.raises(UserError) as error:
-            await started(tiny_package, learned, monkeypatch, drafter)
-        assert error.value.code == "out_of_memory"
-        return
-    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
-    assert "only the ngram drafter: it does not fit." in report
-    said = await ask(engine, PLAIN_PROMPT, max_tokens=3, speculation=Speculation())
-    assert said.finished.timings.drafter == engine.status().drafter == "ngram"
-    assert learned.loads == ["eagle3"], "not tried again for everybody"
-    await engine.close()

@@ -81,7 +81,7 @@ class Desk:
     draw: np.random.Generator
     speech: Speech
     material: Material
-    library: Library
+    shelf: Library
     context: int
     held: bool
     kept: list[Conversation] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Desk:
 
     def taken(self, kind: str) -> Text | None:
         """A text of another script that is held like this one."""
-        return self.library.take(self.draw, kind, self.held)
+        return self.shelf.take(self.draw, kind, self.held)
 
     def invented(self, prompt: Ids, most: int = _MOST_TURN) -> Script[str | None]:
         """What a user says next, by the target; None where nothing usable came."""

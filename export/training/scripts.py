@@ -55,7 +55,7 @@ def summary(desk: Desk) -> Script[None]:
         if other is None or other.text in (each.text for each in articles):
             break
         articles.append(other)
-    desk.library.add(ARTICLE, desk.held, article)
+    desk.shelf.add(ARTICLE, desk.held, article)
     joined = " ".join(_pasted(desk, each) for each in articles)
     text = texts.first_words(joined, _MOST_ARTICLE_WORDS)
     for _ in range(2):
@@ -191,7 +191,7 @@ def _passage(desk: Desk, topic: str) -> Script[Text | None]:
     most = pick(desk.draw, (250, 350, 500))
     written = yield from _composed(desk, PASSAGE, request, opening, most, topic)
     if written is not None:
-        desk.library.add(PASSAGE, desk.held, written)
+        desk.shelf.add(PASSAGE, desk.held, written)
     return written
 
 

@@ -77,7 +77,7 @@ class Stage:
         self._material = material
         self._seed = tuple(seed)
         self._context = context
-        self._library = Library()
+        self._shelf = Library()
         self._ready: deque[tuple[Performance, Ask]] = deque()
         self._tallies = {kind: _Tally() for kind in parts}
         self._begun = 0
@@ -119,7 +119,7 @@ class Stage:
         draw = np.random.default_rng([*self._seed, self._begun])
         self._begun += 1
         held = bool(draw.random() < HELD_SHARE)
-        desk = Desk(draw, self._speech, self._material, self._library, self._context, held)
+        desk = Desk(draw, self._speech, self._material, self._shelf, self._context, held)
         self._tallies[kind].playing += 1
         self._send(Performance(kind, self._parts[kind].start(desk), desk), None)
 

@@ -1,0 +1,125 @@
+"""Graphs of learned drafters: loaded at start or on first use, once, as far as memory goes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.engine.engine import Engine
+from gateway.engine.options import EngineOptions
+from gateway.engine.requests import Speculation
+from models.errors import UserError
+from models.package import load_package
+from tests.engine_support import CONTEXT, Reference, ask, is_idle, read, running, until
+from tests.learned_support import COUNT, PLAIN_PROMPT, FakeLearned, eagle, opened
+
+
+@pytest.fixture(scope="module")
+def answer(reference: Reference) -> list[int]:
+    return reference.answer(PLAIN_PROMPT, COUNT + 8)
+
+
+async def test_graphs_load_once_for_all_who_wait(tiny_package: Path, answer: list[int]) -> None:
+    learned = FakeLearned(script=answer)
+    gate = threading.Event()
+    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
+    async with running(tiny_package, learned=learned) as engine:
+        async with engine.open(opened(speculation=eagle(3))) as leaver:
+            others = [
+                asyncio.ensure_future(ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3)))
+                for _ in range(2)
+            ]
+            await until(lambda: learned.loads == ["eagle3"])
+            plain = await ask(engine, (1, 2, 3), max_tokens=4, speculation=Speculation("off"))
+            assert len(plain.ids) == 4, "others go on meanwhile"
+            leaver.cancel()
+            assert (await read(leaver)).finished.reason == "cancelled"
+        gate.set()
+        assert [said.ids for said in await asyncio.gather(*others)] == [answer[:4]] * 2
+    assert learned.loads == ["eagle3"]
+
+
+async def test_a_drafter_for_which_there_is_no_memory_is_refused_until_there_is(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+
+    def refuse() -> None:
+        if len(learned.loads) == 1:
+            raise UserError("it does not fit.", code="out_of_memory")
+
+    learned.loading = refuse
+    async with running(tiny_package, learned=learned) as engine:
+        with pytest.raises(UserError) as error:
+            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+        assert error.value.code == "out_of_memory"
+        assert is_idle(engine)
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+    assert said.ids == answer[:4]
+
+
+async def started(
+    path: Path, learned: FakeLearned, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> tuple[Engine, list[str]]:
+    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_: learned)
+    report: list[str] = []
+    options = EngineOptions(slots=1, context=CONTEXT, drafter=drafter)
+    return await Engine.start(load_package(path), options, report.append), report
+
+
+@pytest.mark.parametrize(
+    ("drafter", "loaded", "used"),
+    [
+        ("auto", ["eagle3"], "ngram+eagle3"),
+        ("mtp", ["mtp"], "mtp"),
+        ("ngram", [], "ngram"),
+        ("off", [], "off"),
+    ],
+)
+async def test_at_start_the_default_drafter_is_loaded(
+    tiny_package: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    drafter: str,
+    loaded: list[str],
+    used: str,
+) -> None:
+    learned = FakeLearned(("mtp", "eagle3"))
+    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
+    assert learned.loads == loaded
+    assert engine.status().drafter == used
+    assert report[-1] == "drafters: ngram, mtp, eagle3"
+    await engine.close()
+
+
+async def test_a_default_drafter_that_the_package_has_not_stops_the_start(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError) as error:
+        await started(tiny_package, FakeLearned(("mtp",)), monkeypatch, "eagle3")
+    assert error.value.code == "unknown_drafter"
+
+
+@pytest.mark.parametrize("drafter", ["auto", "eagle3"])
+async def test_without_memory_for_a_drafter_only_auto_starts(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    learned = FakeLearned()
+
+    def refuse() -> None:
+        raise UserError("it does not fit.", code="out_of_memory")
+
+    learned.loading = refuse
+    if drafter == "eagle3":
+        with pytest.raises(UserError) as error:
+            await started(tiny_package, learned, monkeypatch, drafter)
+        assert error.value.code == "out_of_memory"
+        return
+    engine, report = await started(tiny_package, learned, monkeypatch, drafter)
+    assert "only the ngram drafter: it does not fit." in report
+    said = await ask(engine, PLAIN_PROMPT, max_tokens=3, speculation=Speculation())
+    assert said.finished.timings.drafter == engine.status().drafter == "ngram"
+    assert learned.loads == ["eagle3"], "not tried again for everybody"
+    await engine.close()
