@@ -84,7 +84,7 @@ def _setup(parsed: argparse.Namespace) -> Setup:
         questions += prompts.builtin()
         sources.append("built-in")
     if parsed.limit is not None:
-        questions = prompts.spread(questions, parsed.limit)
+        questions = prompts.spread(questions, parsed.limit, parsed.spread_over)
     return Setup(
         package=load_package(parsed.package or default_package_path()),
         questions=questions,
@@ -107,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         added = suites.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         _add_common(added)
         suite.add_arguments(added)
-        added.set_defaults(run=suite.run)
+        spread_over = getattr(suite, "SPREAD_OVER", prompts.by_category)
+        added.set_defaults(run=suite.run, spread_over=spread_over)
     return parser
 
 
@@ -128,7 +129,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=positive,
         metavar="N",
-        help="use N prompts, spread evenly over the categories",
+        help="use N prompts, spread evenly over the categories (drafters: tasks)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to FILE")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: every processor")

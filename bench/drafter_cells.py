@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from types import MappingProxyType
 
 from bench.cells import medians
 from bench.drafting import OFF
-
-_CHAT = "chat"
-TASKS: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(
-        (
-            "writing",
-            "roleplay",
-            "reasoning",
-            "math",
-            "coding",
-            "extraction",
-            "stem",
-            "humanities",
-        ),
-        _CHAT,
-    )
-)
-"""Spec-Bench's categories of conversation are one task (arXiv 2401.07851); others are their own."""
 
 EVERY = "every task"
 

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.client import Client, WireAnswer, connected
-from bench.drafter_cells import EVERY, TASKS, Drafted, DrafterCell, drafter_cells
+from bench.drafter_cells import EVERY, Drafted, DrafterCell, drafter_cells
 from bench.drafter_settings import ALL, PLAIN, Way, drafters_of, parse_ways
 from bench.drafting import OFF
 from bench.gateway_process import running_gateway
-from bench.prompts import Question
+from bench.prompts import Question, by_task
 from bench.report import Findings, Promise, Table, milliseconds, none_of, number
 from bench.setup import Setup, progress
 from models.errors import UserError
 from models.package import DrafterSpec
 from models.sampling.parameters import Sampling
+
+SPREAD_OVER = by_task
 
 FEWEST_TOKENS = 8
 """Shorter answers are not timed: they say more about the first token than about the others."""
@@ -143,7 +145,7 @@ def _drafted(
         overhead = decoding - timings["draft_ms"] - timings["verify_ms"]
     return Drafted(
         question=question.id,
-        task=TASKS.get(question.category, question.category),
+        task=question.task,
         way=way.name,
         temperature=sampling.temperature,
         repeat=repeat,

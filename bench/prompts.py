@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from models.errors import UserError
@@ -14,6 +15,23 @@ from models.errors import UserError
 BUILTIN = "prompts_repeating.jsonl"
 REPEATING_CATEGORIES = frozenset({"edit", "extract", "copy"})
 """Categories whose answers are known to repeat their prompt."""
+
+_CHAT = "chat"
+_TASKS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "writing",
+            "roleplay",
+            "reasoning",
+            "math",
+            "coding",
+            "extraction",
+            "stem",
+            "humanities",
+        ),
+        _CHAT,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +41,20 @@ class Question:
     id: str
     category: str
     turns: tuple[str, ...]
+
+    @property
+    def task(self) -> str:
+        """Spec-Bench's categories of conversation are one task (arXiv 2401.07851); others are
+        their own."""
+        return _TASKS.get(self.category, self.category)
+
+
+def by_category(question: Question) -> str:
+    return question.category
+
+
+def by_task(question: Question) -> str:
+    return question.task
 
 
 def load(path: Path) -> list[Question]:
@@ -81,14 +113,16 @@ def _question(line: str, where: str, number: int) -> Question:
     return Question(id=str(question_id), category=category, turns=tuple(turns))
 
 
-def spread(questions: Sequence[Question], limit: int) -> list[Question]:
-    """At most `limit` questions, as evenly over the categories as they allow, in file order.
+def spread(
+    questions: Sequence[Question], limit: int, kind: Callable[[Question], str] = by_category
+) -> list[Question]:
+    """At most `limit` questions, as evenly over their kinds as they allow, in file order.
 
-    Within a category they are taken at even distances; the same input gives the same choice.
+    Within a kind they are taken at even distances; the same input gives the same choice.
     """
     groups: dict[str, list[int]] = {}
     for index, question in enumerate(questions):
-        groups.setdefault(question.category, []).append(index)
+        groups.setdefault(kind(question), []).append(index)
     shares = dict.fromkeys(groups, 0)
     for _ in range(min(limit, len(questions))):
         open_groups = [name for name, members in groups.items() if shares[name] < len(members)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import prompts
-from bench.prompts import Question, load, spread
+from bench.prompts import Question, by_task, load, spread
 from models.errors import UserError
 
 
@@ -96,6 +96,11 @@ def test_within_a_category_prompts_lie_at_even_distances_in_file_order() -> None
         *("a0", "a10", "a20", "a30"),
         *("b0", "b10", "b20", "b30"),
     ]
+
+
+def test_a_limit_can_be_shared_evenly_between_tasks() -> None:
+    chosen = spread(questions(writing=10, coding=10, rag=10), 6, by_task)
+    assert Counter(question.task for question in chosen) == {"chat": 3, "rag": 3}
 
 
 def test_a_limit_beyond_the_number_of_prompts_takes_all_of_them() -> None:
