@@ -103,6 +103,7 @@ def test_the_trained_layouts_are_the_published_ones(tmp_path: Path) -> None:
         assert written.keys() == published.tensors.keys()
         for key, tensor in written.items():
             assert torch.equal(tensor.float(), published.tensors[key].float())
+        assert file.stat().st_mode == (file.parent / "config.json").stat().st_mode
 
 
 def test_layers_of_the_taps(tmp_path: Path) -> None:

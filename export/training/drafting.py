@@ -29,7 +29,7 @@ class Lesson:
     """
 
     step_weights: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)
-    prompt_weight: float = 0.2
+    prompt_weight: float = 0.5
     persistence: float = 0.25
     sampled: int = 1024
     named: int = 24

@@ -36,7 +36,7 @@ from models.session import Session
 
 CHUNK = 128
 TOP = 32
-PROMPT_SHARE = 0.15
+PROMPT_SHARE = 0.5
 PROMPT_RUN = 8
 """The distribution is kept behind all tokens of answers and behind a share of the prompts' tokens,
 in runs of this many: steps unrolled from one place need the places that follow."""

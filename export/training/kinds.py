@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 
 from export.features import default_tap_layers
 from export.heads import layouts
 from export.heads.facts import HeadInfo, TargetFacts
 from export.heads.layouts.blocks import block_config
-from export.heads.layouts.checks import TARGET
+from export.heads.layouts.published import publish
 from export.training.batches import Store
 from export.training.beginnings import (
     TAPS,
@@ -170,9 +168,6 @@ def _write_draft(task: Task, setting: Setting, directory: Path) -> None:
     """A Llama checkpoint without embeddings and LM head: those are its target's."""
     drafter: Any = task.module
     facts = setting.facts
-    directory.mkdir(parents=True, exist_ok=True)
-    state = {k: v.detach().cpu().half().contiguous() for k, v in drafter.state_dict().items()}
-    save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -180,10 +175,8 @@ def _write_draft(task: Task, setting: Setting, directory: Path) -> None:
         "vocab_size": facts.vocab_size,
         "tie_word_embeddings": True,
         **block_config(facts.block, facts.rope),
-        TARGET: {"checkpoint": facts.name, "sha256": facts.sha256},
     }
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    (directory / "config.json").write_text(text, encoding="utf-8")
+    publish(directory / "model.safetensors", drafter.state_dict(), config, facts)
 
 
 _STEPS = Lesson()

@@ -7,18 +7,15 @@ Reading tells the layout by the names of the tensors. Whatever is wrong with a h
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
-
-from safetensors.torch import save_file
-from torch import Tensor
 
 from export.heads.eagle3 import Eagle3
 from export.heads.facts import HeadInfo, TargetFacts
 from export.heads.layouts import medusa, mtp, safeailab, speculators
-from export.heads.layouts.checks import TARGET, check_target
+from export.heads.layouts.checks import check_target
 from export.heads.layouts.files import PICKLES, WANTED, HeadFiles, open_head
+from export.heads.layouts.published import publish
 from export.heads.layouts.tidy import Head, drop_padding, share_copies
 from export.heads.medusa import Medusa
 from export.heads.mtp import Mtp
@@ -106,14 +103,8 @@ def write(module: Head, info: HeadInfo, directory: Path, facts: TargetFacts) -> 
 
     `config.json` names the target, so that another one refuses the head.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    config = _config(module, info, facts)
-    config[TARGET] = {"checkpoint": facts.name, "sha256": facts.sha256}
     name = _MEDUSA_FILE if isinstance(module, Medusa) else _FILE
-    state = {key: _stored(tensor) for key, tensor in module.state_dict().items()}
-    save_file(state, directory / name, metadata={"format": "pt"})
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    (directory / "config.json").write_text(text, encoding="utf-8")
+    publish(directory / name, module.state_dict(), _config(module, info, facts), facts)
 
 
 def _config(module: Head, info: HeadInfo, facts: TargetFacts) -> dict[str, Any]:
@@ -124,8 +115,3 @@ def _config(module: Head, info: HeadInfo, facts: TargetFacts) -> dict[str, Any]:
     if isinstance(module, Eagle3):
         return safeailab.eagle3_config(module, info)
     return safeailab.eagle_config(module, info)
-
-
-def _stored(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach().cpu()
-    return (tensor.half() if tensor.is_floating_point() else tensor).contiguous()
