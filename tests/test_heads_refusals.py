@@ -226,7 +226,7 @@ def test_quantised_types(tmp_path: Path) -> None:
         ({"hidden_size": None}, "hidden_size"),
         ({"intermediate_size": None}, "intermediate_size"),
         ({"vocab_size": None}, "vocab_size"),
-        ({"head_dim": 8}, "rotates 8 dimensions"),
+        ({"num_attention_heads": 8}, "rotates 8 dimensions"),
         ({"rope_scaling": {"rope_type": "unheard-of"}}, "unheard-of"),
         ({"num_hidden_layers": 2}, "layers.1."),
     ],
@@ -290,3 +290,76 @@ def test_what_is_written_has_the_published_fields(tmp_path: Path) -> None:
     layouts.write(head, info, tmp_path / "ours", facts)
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert {k: config[k] for k in CONFIG} == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "value"),
+    [
+        ("eagle3", "head_dim", 10**6),
+        ("eagle", "intermediate_size", 10**6),
+        ("eagle3-speculators-variants", "num_hidden_layers", 10**9),
+        ("eagle-two-layers", "num_hidden_layers", 10**9),
+        ("medusa", "medusa_num_heads", 10**9),
+        ("medusa", "medusa_num_layers", 10**9),
+        ("glm", "partial_rotary_factor", 10**6),
+        ("mimo", "rope_theta", float("nan")),
+        ("mimo", "rms_norm_eps", float("inf")),
+        ("eagle3", "rope_scaling", "linear"),
+        ("eagle3", "rope_scaling", [1]),
+        ("eagle3", "rope_scaling", {"rope_type": "linear", "factor": 0}),
+    ],
+)
+def test_sizes_that_a_config_makes_up(
+    layout: str, key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused before anything of that size is made."""
+    made: list[int] = []
+    linear = torch.nn.Linear.__init__
+
+    def counted(self: Any, columns: int, rows: int, *rest: Any, **options: Any) -> None:
+        made.append(columns * rows)
+        assert len(made) < 1000
+        assert max(made) < 10**6
+        linear(self, columns, rows, *rest, **options)
+
+    monkeypatch.setattr(torch.nn.Linear, "__init__", counted)
+    published = ALL[layout]()
+    config = published.config.get("transformer_layer_config", published.config)
+    changed = {**config, key: value}
+    published.config = (
+        changed
+        if config is published.config
+        else {**published.config, "transformer_layer_config": changed}
+    )
+    message = refusal(published.save(tmp_path))
+    assert key in message or "rows" in message or "values are no numbers" in message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "words"),
+    [
+        (
+            "fc.weight",
+            torch.ones(HIDDEN, 3 * HIDDEN).long(),
+            "fc.weight as torch.int64",
+        ),
+        ("d2t", torch.tensor(3), "d2t as torch.int64 of shape []"),
+        ("d2t", torch.zeros(10).bfloat16(), "d2t as torch.float32 of shape [10]"),
+        ("d2t", torch.zeros(0, dtype=torch.int64), "an empty draft vocabulary"),
+    ],
+)
+def test_tensors_of_another_type(
+    name: str, tensor: torch.Tensor, words: str, tmp_path: Path
+) -> None:
+    published = eagle3(lm_head=False)
+    published.tensors[name] = tensor
+    message = refusal(published.save(tmp_path))
+    assert words in message
+    assert len(message.splitlines()) == 1
+
+
+def test_a_medusa_tensor_that_is_no_matrix(tmp_path: Path) -> None:
+    published = medusa()
+    published.tensors["0.0.linear.weight"] = torch.tensor(1.0)
+    assert "which is no matrix" in refusal(published.save(tmp_path))

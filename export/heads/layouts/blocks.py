@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from export.heads.attention import Rotary
 from export.heads.block import BlockShape
 from export.heads.facts import TargetFacts
-from export.heads.layouts.checks import check_block, number
+from export.heads.layouts.checks import check_block, check_rows, measure, number
 from export.heads.layouts.files import HeadFiles
 from export.heads.rotary import ROPE_KEYS, make_rotary
 
 _LLAMA_EPSILON = 1e-6
 _ROTARY_MULTIPLE = 16
+_SCALING, _FACTOR = "rope_scaling", "partial_rotary_factor"
 
 
 def read_block(
@@ -35,7 +37,7 @@ def read_block(
         kv_heads=kv_heads,
         head_dim=number(files, config, "head_dim", hidden // heads),
         intermediate=number(files, config, "intermediate_size"),
-        epsilon=float(config.get("rms_norm_eps", _LLAMA_EPSILON)),
+        epsilon=measure(files, config, "rms_norm_eps", _LLAMA_EPSILON),
         qkv_bias=f"{prefix}self_attn.q_proj.bias" in names,
         o_bias=f"{prefix}self_attn.o_proj.bias" in names,
         mlp_bias=f"{prefix}mlp.down_proj.bias" in names,
@@ -43,8 +45,24 @@ def read_block(
     )
 
 
-def read_rope(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: config[key] for key in ROPE_KEYS if config.get(key) is not None}
+def check_sizes(files: HeadFiles, block: BlockShape, prefix: str) -> None:
+    """Refuse sizes that the layer below `prefix` does not have, before memory is taken for them."""
+    rows = {
+        "self_attn.q_proj": block.heads * block.head_dim,
+        "self_attn.o_proj": block.hidden,
+        "mlp.gate_proj": block.intermediate,
+    }
+    check_rows(files, {f"{prefix}{part}.weight": count for part, count in rows.items()})
+
+
+def read_rope(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is of `ROPE_KEYS`."""
+    rope = {key: config[key] for key in ROPE_KEYS if config.get(key) is not None}
+    for key in rope.keys() - {_SCALING}:
+        measure(files, rope, key, 1.0, 1.0 if key == _FACTOR else math.inf)
+    if not isinstance(rope.get(_SCALING, {}), Mapping):
+        raise files.refused(f"has a {_SCALING} in its config.json that is no JSON object")
+    return rope
 
 
 def read_rotary(
@@ -52,8 +70,10 @@ def read_rotary(
 ) -> Rotary:
     try:
         rotary = make_rotary(rope, head_dim, facts.context)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise files.refused(f"has a rotary embedding that is not understood ({error})") from None
+    if not bool(rotary.cos.isfinite().all()):
+        raise files.refused("has a rotary embedding whose values are no numbers")
     width = 2 * rotary.cos.shape[-1]
     if width % _ROTARY_MULTIPLE:
         raise files.refused(

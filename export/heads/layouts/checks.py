@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def check_vocabulary(files: HeadFiles, found: int, facts: TargetFacts) -> None:
 
 
 def check_draft_ids(files: HeadFiles, ids: Tensor, facts: TargetFacts) -> None:
-    if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < facts.embeddings.shape[0]):
+    if not len(ids):
+        raise files.refused("has an empty draft vocabulary")
+    if not (int(ids.min()) >= 0 and int(ids.max()) < facts.embeddings.shape[0]):
         raise files.refused(
             f"maps its draft vocabulary to ids up to {int(ids.max())};"
             f" {facts.name} has a vocabulary of {facts.vocab_size}"
@@ -109,6 +112,10 @@ def fill(
                 f"has {published(name)} of shape {list(state[name].shape)}"
                 f" where {list(parameter.shape)} is needed"
             )
+        if state[name].is_floating_point() != parameter.is_floating_point():
+            raise files.refused(
+                f"has {published(name)} as {state[name].dtype} where {parameter.dtype} is needed"
+            )
         if state[name].is_floating_point() and not bool(state[name].isfinite().all()):
             raise files.refused(f"has values in {published(name)} that are no numbers")
     module.load_state_dict(state, assign=True)
@@ -125,6 +132,41 @@ def number(
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise files.refused(f"has no usable {key} in its config.json ({value!r})")
     return value
+
+
+def count(files: HeadFiles, config: Mapping[str, Any], key: str, default: int) -> int:
+    """As `number`, of parts that have tensors of their own each."""
+    value = number(files, config, key, default)
+    if value > len(files.homes):
+        raise files.refused(
+            f"has the {key} {value} in its config.json, and only {len(files.homes)} tensors"
+        )
+    return value
+
+
+def measure(
+    files: HeadFiles, config: Mapping[str, Any], key: str, default: float, most: float = math.inf
+) -> float:
+    """A number above zero of a config, at most `most`."""
+    value = config.get(key, default)
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not (0 < value <= most and value < math.inf)
+    ):
+        raise files.refused(f"has no usable {key} in its config.json ({value!r})")
+    return float(value)
+
+
+def check_rows(files: HeadFiles, needed: Mapping[str, int]) -> None:
+    """Refuse sizes of a config that the tensors do not have, each by its tensor."""
+    tensors = files.read(name for name in needed if name in files.homes)
+    for name, tensor in tensors.items():
+        if tensor.dim() == 0 or tensor.shape[0] != needed[name]:
+            raise files.refused(
+                f"has {name} of shape {list(tensor.shape)}"
+                f" where its config.json needs {needed[name]} rows"
+            )
 
 
 def _listed(names: Sequence[str]) -> str:

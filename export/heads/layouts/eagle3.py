@@ -11,7 +11,7 @@ from torch import Tensor
 
 from export.heads.eagle3 import Eagle3, Eagle3Shape
 from export.heads.facts import TargetFacts
-from export.heads.layouts.blocks import read_block, read_rope, read_rotary
+from export.heads.layouts.blocks import check_sizes, read_block, read_rope, read_rotary
 from export.heads.layouts.checks import (
     check_draft_ids,
     check_hidden,
@@ -41,7 +41,8 @@ class Variant:
 def build_eagle3(files: HeadFiles, facts: TargetFacts, variant: Variant) -> Eagle3:
     config, names = variant.config, set(files.homes)
     with_midlayer = any(name.startswith(_MIDLAYER) for name in names)
-    block = read_block(files, config, names, _MIDLAYER if with_midlayer else _FIRST)
+    prefix = _MIDLAYER if with_midlayer else _FIRST
+    block = read_block(files, config, names, prefix)
     check_hidden(files, variant.target_hidden or block.hidden, facts)
     vocab_size = number(files, config, "vocab_size")
     check_vocabulary(files, vocab_size, facts)
@@ -51,6 +52,7 @@ def build_eagle3(files: HeadFiles, facts: TargetFacts, variant: Variant) -> Eagl
             f"is {block.hidden} wide and has no embeddings; those of {facts.name}"
             f" are {facts.hidden} wide"
         )
+    check_sizes(files, block, prefix)
     shape = Eagle3Shape(
         block=block,
         vocab_size=vocab_size,
@@ -62,7 +64,7 @@ def build_eagle3(files: HeadFiles, facts: TargetFacts, variant: Variant) -> Eagl
         input_norm=variant.input_norm,
         norm_before_residual=variant.norm_before_residual,
     )
-    rotary = read_rotary(files, read_rope(config), block.head_dim, facts)
+    rotary = read_rotary(files, read_rope(files, config), block.head_dim, facts)
     module = Eagle3(shape, rotary, _draft_ids(files, facts), facts.embeddings, facts.lm_head)
     if "t2d" not in names:
         module.t2d = None  # nothing reads it
@@ -84,8 +86,11 @@ def _numbered(name: str) -> str:
 def _draft_ids(files: HeadFiles, facts: TargetFacts) -> Tensor | None:
     if "d2t" not in files.homes:
         return None
-    offsets = files.read(["d2t"])["d2t"].long()
-    ids = offsets + torch.arange(len(offsets))
+    offsets = files.read(["d2t"])["d2t"]
+    if offsets.dim() != 1 or offsets.dtype not in (torch.int32, torch.int64):
+        found = f"{offsets.dtype} of shape {list(offsets.shape)}"
+        raise files.refused(f"has d2t as {found}, which should be a list of whole numbers")
+    ids = offsets.long() + torch.arange(len(offsets))
     check_draft_ids(files, ids, facts)
     return ids
 

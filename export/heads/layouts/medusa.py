@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from export.heads.facts import HeadInfo, TargetFacts
-from export.heads.layouts.checks import check_hidden, check_vocabulary, fill, number
+from export.heads.layouts.checks import check_hidden, check_vocabulary, count, fill
 from export.heads.layouts.files import HeadFiles
 from export.heads.medusa import Medusa, MedusaShape
 
@@ -25,12 +25,14 @@ def is_medusa(files: HeadFiles) -> bool:
 def read_medusa(files: HeadFiles, facts: TargetFacts) -> tuple[Medusa, HeadInfo]:
     found = {name: match for name in files.homes if (match := _NAME.match(name))}
     prefix = _PREFIX if next(iter(found)).startswith(_PREFIX) else ""
-    layers = number(files, files.config, "medusa_num_layers", 1)
+    layers = count(files, files.config, "medusa_num_layers", 1)
     there = 1 + max(int(match[1]) for match in found.values())
-    heads = number(files, files.config, "medusa_num_heads", there)
+    heads = count(files, files.config, "medusa_num_heads", there)
     outputs = [name for name, match in found.items() if match[3] == "weight"]
     first = files.read([n for n in (f"{prefix}0.0.linear.weight", *outputs[:1]) if n in found])
     for name, tensor in first.items():
+        if tensor.dim() != 2:
+            raise files.refused(f"has {name} of shape {list(tensor.shape)}, which is no matrix")
         check_hidden(files, int(tensor.shape[-1]), facts, f"{name}")
         if name in outputs:
             check_vocabulary(files, int(tensor.shape[0]), facts)

@@ -10,7 +10,13 @@ import re
 from typing import Any
 
 from export.heads.facts import HeadInfo, TargetFacts
-from export.heads.layouts.blocks import block_config, read_block, read_rope, read_rotary
+from export.heads.layouts.blocks import (
+    block_config,
+    check_sizes,
+    read_block,
+    read_rope,
+    read_rotary,
+)
 from export.heads.layouts.checks import check_hidden, check_vocabulary, fill, number
 from export.heads.layouts.files import HeadFiles
 from export.heads.mtp import Family, Mtp, MtpShape
@@ -45,6 +51,7 @@ def read_mtp(files: HeadFiles, facts: TargetFacts) -> tuple[Mtp, HeadInfo]:
     check_hidden(files, block.hidden, facts)
     vocab_size = number(files, files.config, "vocab_size", facts.vocab_size)
     check_vocabulary(files, vocab_size, facts)
+    check_sizes(files, block, prefixes[0])
     shape = MtpShape(
         block=block,
         vocab_size=vocab_size,
@@ -54,7 +61,7 @@ def read_mtp(files: HeadFiles, facts: TargetFacts) -> tuple[Mtp, HeadInfo]:
         own_embeddings=f"{prefixes[0]}embed_tokens.weight" in names,
         own_head=f"{prefixes[0]}shared_head.head.weight" in names,
     )
-    rope = read_rope(files.config)
+    rope = read_rope(files, files.config)
     module = Mtp(
         shape, read_rotary(files, rope, block.head_dim, facts), facts.embeddings, facts.lm_head
     )

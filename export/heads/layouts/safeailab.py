@@ -14,8 +14,14 @@ from typing import Any
 from export.heads.eagle import Eagle, EagleShape
 from export.heads.eagle3 import Eagle3
 from export.heads.facts import HeadInfo, TargetFacts
-from export.heads.layouts.blocks import block_config, read_block, read_rope, read_rotary
-from export.heads.layouts.checks import check_hidden, check_vocabulary, fill, number
+from export.heads.layouts.blocks import (
+    block_config,
+    check_sizes,
+    read_block,
+    read_rope,
+    read_rotary,
+)
+from export.heads.layouts.checks import check_hidden, check_vocabulary, count, fill, number
 from export.heads.layouts.eagle3 import LAYERS, Variant, build_eagle3, read_layers
 from export.heads.layouts.files import HeadFiles
 
@@ -49,8 +55,8 @@ def read_eagle3(files: HeadFiles, facts: TargetFacts) -> tuple[Eagle3, HeadInfo]
         target_hidden=config.get("target_hidden_size"),
         norm_before_residual=bool(config.get("norm_before_residual", False)),
     )
-    module = build_eagle3(files, facts, variant)
-    return module, HeadInfo("eagle3", "safeailab", "taps", tap_layers=taps, rope=read_rope(config))
+    module, rope = build_eagle3(files, facts, variant), read_rope(files, config)
+    return module, HeadInfo("eagle3", "safeailab", "taps", tap_layers=taps, rope=rope)
 
 
 def eagle3_config(module: Eagle3, info: HeadInfo) -> dict[str, Any]:
@@ -77,15 +83,16 @@ def read_eagle(files: HeadFiles, facts: TargetFacts) -> tuple[Eagle, HeadInfo]:
     check_hidden(files, block.hidden, facts)
     vocab_size = number(files, config, "vocab_size")
     check_vocabulary(files, vocab_size, facts)
+    check_sizes(files, block, "layers.0.")
     shape = EagleShape(
         block=block,
         vocab_size=vocab_size,
-        layers=number(files, config, "num_hidden_layers", 1),
+        layers=count(files, config, "num_hidden_layers", 1),
         fc_bias=bool(config.get("bias", "fc.bias" in names)),
         own_embeddings="embed_tokens.weight" in names,
         own_head="lm_head.weight" in names,
     )
-    rope = read_rope(config)
+    rope = read_rope(files, config)
     rotary = read_rotary(files, rope, block.head_dim, facts)
     module = Eagle(shape, rotary, facts.embeddings, facts.lm_head)
     fill(module, files, lambda name: name, names, _SPARE)

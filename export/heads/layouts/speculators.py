@@ -16,8 +16,8 @@ from typing import Any
 from export.heads.eagle import Eagle, EagleShape
 from export.heads.eagle3 import Eagle3
 from export.heads.facts import HeadInfo, TargetFacts
-from export.heads.layouts.blocks import read_block, read_rope, read_rotary
-from export.heads.layouts.checks import check_hidden, check_vocabulary, fill, number
+from export.heads.layouts.blocks import check_sizes, read_block, read_rope, read_rotary
+from export.heads.layouts.checks import check_hidden, check_vocabulary, count, fill, number
 from export.heads.layouts.eagle3 import LAYERS, Variant, build_eagle3, read_layers
 from export.heads.layouts.files import HeadFiles
 
@@ -34,13 +34,13 @@ def read_eagle3(files: HeadFiles, facts: TargetFacts) -> tuple[Eagle3, HeadInfo]
         config=config,
         tap_layers=taps,
         target_hidden=files.config.get("target_hidden_size"),
-        layers=number(files, config, "num_hidden_layers", 1),
+        layers=count(files, config, "num_hidden_layers", 1),
         input_norm=bool(files.config.get("norm_before_fc", False)),
         norm_before_residual=bool(files.config.get("norm_before_residual", False)),
     )
     module = build_eagle3(files, facts, variant)
     return module, HeadInfo(
-        "eagle3", "speculators", "taps", tap_layers=taps, rope=read_rope(config)
+        "eagle3", "speculators", "taps", tap_layers=taps, rope=read_rope(files, config)
     )
 
 
@@ -50,6 +50,7 @@ def read_eagle(files: HeadFiles, facts: TargetFacts) -> tuple[Eagle, HeadInfo]:
     check_hidden(files, block.hidden, facts)
     vocab_size = number(files, config, "vocab_size")
     check_vocabulary(files, vocab_size, facts)
+    check_sizes(files, block, "transformer.")
     shape = EagleShape(
         block=block,
         vocab_size=vocab_size,
@@ -58,7 +59,7 @@ def read_eagle(files: HeadFiles, facts: TargetFacts) -> tuple[Eagle, HeadInfo]:
         own_head="lm_head.weight" in names,
         norms=bool(files.config.get("layernorms", False)),
     )
-    rope = read_rope(config)
+    rope = read_rope(files, config)
     rotary = read_rotary(files, rope, block.head_dim, facts)
     module = Eagle(shape, rotary, facts.embeddings, facts.lm_head)
     fill(module, files, _eagle_name, names, _SPARE)
