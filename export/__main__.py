@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_together(options)
         if options.into is not None:
-            return _extend(options, expanded(options.into, "--into").absolute(), options.target)
+            # Where a link leads to: the package takes the place of the old one, not of the link.
+            place = os.path.realpath(expanded(options.into, "--into"))
+            return _extend(options, Path(place), options.target)
         return _export(options)
     except UserError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -46,6 +46,12 @@ def check_drafts(
     stored: Sequence[Sequence[int]],
 ) -> dict[str, float]:
     """Raises `UserError` (`parity_failed`) where the fp32 graph's drafts are others."""
+    if not all(bool(np.isfinite(one.logits).all()) for one in expected):
+        raise UserError(
+            f"{what} drafts by logits that are no numbers: its weights are too large, or damaged.",
+            code="parity_failed",
+            param=what,
+        )
     ties, differences = 0, list[tuple[int, int, float]]()
     for prompt, (wanted, found) in enumerate(zip(expected, plain, strict=True)):
         step = first_difference(wanted.tokens, found)

@@ -48,7 +48,8 @@ class Reader:
         return ModelPlan(load_draft(locate(text, DRAFT), self._known(), tokenizer))
 
     def _head(self, option: str, text: str) -> Plan:
-        source = _located(option, text) if text else self._own()
+        own = option == MTP and not text
+        source = self._own() if own else _located(option, text)
         module, info = read(
             source.path,
             self._known(),

@@ -34,6 +34,7 @@ from export.wanted import Wanted
 from export.writer import staged
 from models.errors import UserError
 from models.package import (
+    MANIFEST,
     DrafterSpec,
     Manifest,
     Package,
@@ -67,6 +68,7 @@ def extend_package(request: ExtendRequest, progress: Progress) -> Manifest:
         plans = read_plans(request.drafters, checkpoint, context, progress)
         manifest = _extended(package, plans, checkpoint, staging, request.questions, progress)
         write_manifest(staging, manifest)
+        _keep_others(package, staging)
     return manifest
 
 
@@ -173,6 +175,19 @@ def _files_of(manifest: Manifest, kept: Sequence[DrafterSpec]) -> set[str]:
     """What stays as it is, beside the target's weights and graphs."""
     names = {manifest.tokenizer, *(name for spec in kept for name in drafter_files(spec))}
     return names | ({manifest.chat_template} if manifest.chat_template else set())
+
+
+def _keep_others(package: Package, staging: Path) -> None:
+    """What a user laid beside the package's files stays there."""
+    own = {*package.manifest.files, MANIFEST}
+    for path in package.path.iterdir():
+        place = staging / path.name
+        if path.name in own or place.exists():
+            continue
+        if path.is_symlink() or path.is_file():
+            shutil.copy2(path, place, follow_symlinks=False)
+        elif path.is_dir():
+            shutil.copytree(path, place, symlinks=True)
 
 
 def _link(package: Package, names: Iterable[str], staging: Path) -> None:

@@ -23,7 +23,8 @@ from models.errors import UserError
 _ATTENTION = "GroupQueryAttention"
 _SIMPLE_NORM = "SimplifiedLayerNormalization"
 _SKIP_SUM = 3
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_COUNT = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def parse_layers(text: str, layers: int) -> LayerChoice:
     text = text.replace(" ", "")
     if text == "auto":
         return LayerChoice()
-    if text.isascii() and text.isdigit():
+    if _COUNT.fullmatch(text):
         if not 1 <= int(text) <= layers:
             raise _invalid(text, f"the target has 1 to {layers} layers to keep")
         return LayerChoice(count=int(text))

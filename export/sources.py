@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -89,7 +90,8 @@ def _local(text: str, option: str) -> Path | None:
             f"an empty {option} names nothing: give a path or a Hugging Face hub id.", option
         )
     path = expanded(Path(text), option)
-    if path.is_dir() or path.is_file():
+    # Unlike Path.is_file, false where the name is too long for a file system.
+    if os.path.isdir(path) or os.path.isfile(path):  # noqa: PTH112, PTH113
         return path
     if text.endswith(".gguf") or text.startswith((".", "/", "~")):
         raise _no_source(f"{text} does not exist.", option)

@@ -123,7 +123,8 @@ def _umask() -> int:
 
 def _flush(directory: Path) -> None:
     for path in directory.iterdir():
-        _sync(path)
+        if not path.is_symlink():
+            _sync(path)
     _sync(directory)
 
 

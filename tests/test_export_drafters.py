@@ -198,6 +198,9 @@ def test_modules_in_the_targets_own_checkpoint(sources: Path, tmp_path: Path) ->
         (["--into", "{plain}", "--medusa", "{sources}/eagle"], "not Medusa heads"),
         (["--into", "{plain}", "--eagle", "{sources}/medusa"], "not an EAGLE head"),
         (["--into", "{plain}", "--mtp"], "holds no MTP modules"),
+        (["--into", "{plain}", "--eagle", ""], "an empty --eagle names nothing"),
+        (["--into", "{plain}", "--eagle", "x" * 5000], "fetching it as a hub id failed"),
+        (["--into", "{plain}", "--self-speculative", "9" * 5000], "a number of layers"),
         (["--into", "{plain}", "--draft", "{sources}/eagle"], "eagle"),
         (["--into", "{plain}", "--self-speculative", "0-9"], "no range of the layers 0-7"),
         (["--into", "{plain}", "--self-speculative", "9"], "1 to 8 layers"),
@@ -231,6 +234,27 @@ def test_what_cannot_be_is_refused(
     assert len(printed.splitlines()) == 1
     assert sorted(path.name for path in sources.iterdir()) == before
     assert not load_package(packages["plain"]).manifest.drafters
+
+
+def test_what_lies_beside_a_package_stays(
+    packages: dict[str, Path], sources: Path, tmp_path: Path
+) -> None:
+    """So does a link to it; and nothing of it becomes a part of the package."""
+    place, link = tmp_path / "package", tmp_path / "current"
+    shutil.copytree(packages["plain"], place)
+    link.symlink_to(place)
+    (place / "NOTES").write_text("ours")
+    (place / "more").mkdir()
+    (place / "more" / "deep").write_text("too")
+    (place / "broken").symlink_to("nowhere")
+    assert export("--into", link, "--medusa", sources / "medusa") == 0
+    assert link.is_symlink()
+    assert (place / "NOTES").read_text() == "ours"
+    assert (place / "more" / "deep").read_text() == "too"
+    assert (place / "broken").is_symlink()
+    package = load_package(place)
+    assert kinds(package) == {"medusa"}
+    assert not {"NOTES", "more", "broken"} & package.manifest.files.keys()
 
 
 def test_taps_of_two_heads_must_be_the_same(
@@ -281,6 +305,13 @@ def test_drafts_are_held_to_their_reference() -> None:
         check_drafts("it", expected, [(1, 3)], [(1, 0)])
     reduced = [Expected((11, 10), logits, np.array([10, 11, 12, 13]))]
     assert check_drafts("it", reduced, [(12, 10)], [(11, 10)])["near_ties"] == 1
+
+
+def test_logits_that_are_no_numbers_are_no_parity() -> None:
+    """Every comparison with them is false: as one of a gap with what is allowed it would pass."""
+    expected = [Expected((0,), np.array([[np.nan, 1.0]], np.float32))]
+    with pytest.raises(UserError, match="logits that are no numbers"):
+        check_drafts("it", expected, [(1,)], [(1,)])
 
 
 def test_survival_counts_drafts_that_reach_a_depth() -> None:
