@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from export.checkpoint import inspect_source, load_checkpoint
 from export.heads import layouts
@@ -89,7 +93,15 @@ def test_a_package_does_not_say_where_its_checkpoint_is(
 
 
 @pytest.mark.parametrize(
-    "option", [("--minutes", "0"), ("--tokens", "0"), ("--draft-vocab", "2"), ("--threads", "0")]
+    "option",
+    [
+        *(("--minutes", value) for value in ("0", "nan", "inf", "-1")),
+        ("--tokens", "0"),
+        ("--draft-vocab", "2"),
+        *(("--threads", value) for value in ("0", "100000")),
+        *(("--seed", value) for value in ("-1", "9" * 30)),
+        *((name, "") for name in ("--work", "--out", "--target", "--prompts")),
+    ],
 )
 def test_numbers_out_of_range_are_refused(
     option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -107,3 +119,129 @@ def test_no_time_for_text_is_said(
     ]
     assert main(arguments) == 1
     assert "more --minutes" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_said_first(
+    tiny_package: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    arguments = _arguments(tiny_package, source, tmp_path / "work", "mtp")
+    assert main([*arguments, "--device", "cuda"]) == 1
+    assert "no CUDA device" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("taken", ["source", "package"])
+def test_nothing_but_a_trained_head_is_written_over(
+    work: Path,
+    tiny_package: Path,
+    source: Path,
+    taken: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(source if taken == "source" else tiny_package, out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert main([*_arguments(tiny_package, source, work, "mtp"), "--out", str(out)]) == 1
+    printed = capsys.readouterr().err
+    assert f"error: --out {out} holds a " in printed
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_trained_head_is_written_over(
+    work: Path, tiny_package: Path, source: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(work / "eagle3-head", tmp_path / "out")
+    arguments = _arguments(tiny_package, source, work, "eagle3")
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
+
+
+def test_a_directory_is_of_one_target(
+    work: Path,
+    tiny_package: Path,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    theirs = tmp_path / "work"
+    theirs.mkdir()
+    note = theirs / "target.json"
+    note.write_text(json.dumps({"checkpoint": "theirs", "sha256": "5" * 64}))
+    assert main(_arguments(tiny_package, source, theirs, "mtp")) == 1
+    assert f"--work {theirs} is a training for theirs (SHA-256 555555555555)" in (
+        capsys.readouterr().err
+    )
+    assert not (theirs / "corpus").exists()
+    note.write_text("{")
+    assert main(_arguments(tiny_package, source, theirs, "mtp")) == 1
+    assert f"{note} cannot be used" in capsys.readouterr().err
+
+
+def _halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _of_another_text(path: Path) -> None:
+    for array in path.iterdir():
+        np.save(array, np.load(array)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("harmed", "harm", "words"),
+    [
+        ("corpus/shard-00000-000000.npz", _halve, "what features has of it"),
+        ("eagle3/checkpoint.pt", _halve, "remove it"),
+        ("eagle3/checkpoint.pt", lambda path: torch.save({"x": 1}, path), "it has no 'average'"),
+        ("eagle3/sizes.npy", _halve, "to begin anew"),
+        ("features/shard-00000-000000/features.npy", _halve, "it is made again"),
+        ("features/shard-00000-000000/top_ids.npy", _halve, "it is made again"),
+        ("features/shard-00000-000000", _of_another_text, "it is made again"),
+    ],
+)
+def test_damage_is_said_by_name(
+    work: Path,
+    tiny_package: Path,
+    source: Path,
+    harmed: str,
+    harm: Callable[[Path], None],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(work, tmp_path / "work")
+    harm(tmp_path / "work" / harmed)
+    assert main(_arguments(tiny_package, source, tmp_path / "work", "eagle3")) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {tmp_path}/work/{'/'.join(harmed.split('/')[:2])} cannot")
+    assert words in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_features_without_their_text(
+    work: Path,
+    tiny_package: Path,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(work, tmp_path / "work")
+    orphan = tmp_path / "work" / "features" / "shard-00009-000000"
+    shutil.copytree(tmp_path / "work" / "features" / "shard-00000-000000", orphan)
+    assert main(_arguments(tiny_package, source, tmp_path / "work", "eagle3")) == 1
+    assert f"{orphan} cannot be used (there is no" in capsys.readouterr().err
+
+
+def test_no_time_to_learn_is_said(
+    work: Path,
+    tiny_package: Path,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing was learned of this kind, so there is nothing to write."""
+    shutil.copytree(work, tmp_path / "work", ignore=shutil.ignore_patterns("eagle3*", "m*"))
+    arguments = _arguments(tiny_package, source, tmp_path / "work", "eagle3")
+    assert main([*arguments, "--minutes", "0.0001"]) == 1
+    assert "no time left to learn" in capsys.readouterr().err

@@ -13,10 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from export.training.corpus import read_shard
+from export.training.corpus import Conversation, read_shard
+from export.training.damage import damaged, explained
 
 MOST_CONTEXT = 6144
 """Tokens of a batch, unless one conversation has more."""
+
+_REMEDY = "remove this directory, and it is made again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,15 @@ class Store:
         self.items = tuple(items)
 
     def _open(self, shard: Path, place: Path, items: list[Item]) -> None:
-        conversations = read_shard(shard)
-        arrays = {
-            name: np.load(place / f"{name}.npy", mmap_mode="r" if name == "features" else None)
-            for name in ("features", "places", "top_ids", "top_logs")
-        }
+        conversations = _shard_of(shard, place)
+        with explained(place, _REMEDY):
+            arrays = {
+                name: np.load(place / f"{name}.npy", mmap_mode="r" if name == "features" else None)
+                for name in ("features", "places", "top_ids", "top_logs")
+            }
         arrays["ids"] = np.concatenate([conversation.ids for conversation in conversations])
         arrays["mask"] = np.concatenate([conversation.mask for conversation in conversations])
+        _check_lengths(arrays, place)
         index, begin = len(self._places), 0
         self._places.append(arrays)
         for conversation in conversations:
@@ -161,6 +166,21 @@ class Store:
                 weights = np.where(mask != 0, 1.0, prompts)
                 counts += np.bincount(ids, weights, minlength=vocab_size)
         return counts
+
+
+def _shard_of(shard: Path, place: Path) -> list[Conversation]:
+    if not shard.is_file():
+        raise damaged(place, f"there is no {shard}, which it was made of", _REMEDY)
+    return read_shard(shard)
+
+
+def _check_lengths(arrays: dict[str, NDArray[Any]], place: Path) -> None:
+    tokens, rows = len(arrays["ids"]), len(arrays["places"])
+    if len(arrays["features"]) != tokens:
+        problem = f"features of {len(arrays['features'])} tokens, and a text of {tokens}"
+        raise damaged(place, problem, _REMEDY)
+    if not len(arrays["top_ids"]) == len(arrays["top_logs"]) == rows:
+        raise damaged(place, f"not all of its files have {rows} rows", _REMEDY)
 
 
 def groups(items: Sequence[Item], places: int, draw: np.random.Generator) -> Iterator[list[Item]]:

@@ -7,11 +7,12 @@ of the training. Each part may take its share of `--minutes`; what it leaves, th
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,21 @@ from types import FrameType
 from typing import Any
 
 from export.sources import DEMO_CHECKPOINT, Source, demo, expanded, locate, weights_sha256
+from export.training.damage import explained
 from models.errors import UserError
 from models.package import Package, load_package
 
 KIND_NAMES = ("eagle3", "mtp", "medusa", "draft")
 TEXT_SHARE, FEATURES_SHARE = 0.5, 0.2
 _INTERRUPTED = 130
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "--tokens": (1, 10**12),
+    "--minutes": (0.0001, 10**6),
+    "--draft-vocab": (64, 10**9),
+    "--seed": (0, 2**63 - 1),
+    "--threads": (1, 1024),
+}
+_HEAD_FILES = ("config.json", "model.safetensors", "medusa_lm_head.safetensors", "package.json")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,16 +59,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m export train",
         description="Train a drafter for a package's target on text that the target writes itself.",
     )
-    parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="its package")
+    parser.add_argument("--target", required=True, metavar="DIR", help="its package")
     parser.add_argument("--kind", choices=KIND_NAMES, required=True)
     parser.add_argument(
         "--source", metavar="SOURCE", help="the checkpoint the package was made of (demo: known)"
     )
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="a prompt a line, or .jsonl")
+    parser.add_argument("--prompts", metavar="FILE", help="a prompt a line, or .jsonl")
     parser.add_argument("--tokens", type=int, default=1_000_000, metavar="N", help="of answers")
     parser.add_argument("--minutes", type=float, default=480.0, metavar="M", help="in all")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the head (default: in --work)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="default: beside the package")
+    parser.add_argument("--out", metavar="DIR", help="the head (default: in --work)")
+    parser.add_argument("--work", metavar="DIR", help="default: beside the package")
     parser.add_argument("--draft-vocab", type=int, default=24576, metavar="N", help="of eagle3")
     parser.add_argument("--threads", type=int, default=None, metavar="T")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
@@ -67,11 +77,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    least = {"--tokens": 1, "--minutes": 1e-6, "--draft-vocab": 64, "--seed": 0, "--threads": 1}
-    for option, low in least.items():
+    for option, (low, high) in _RANGES.items():
         value = getattr(options, option[2:].replace("-", "_"))
-        if value is not None and value < low:
-            raise _invalid(option, f"{option} {value}: it must be {max(int(low), 0)} or more.")
+        if value is not None and not low <= value <= high:
+            raise _invalid(option, f"{option} {value}: it must be from {low} to {high}.")
+    for option in ("--work", "--out", "--target", "--prompts"):
+        if getattr(options, option[2:]) == "":
+            raise _invalid(option, f"an empty {option} names nothing.")
 
 
 @dataclass(slots=True)
@@ -87,17 +99,23 @@ class Run:
 
     def run(self) -> None:
         """What can be wrong is said before hours have passed."""
+        from export.training.session import torch_device
+
         options = self.options
-        self.package = load_package(expanded(options.target, "--target"))
+        self.package = load_package(expanded(Path(options.target), "--target"))
         source = self._source()
         name = f"{self.package.path.name}.training"
         work = options.work or self.package.path.absolute().parent / name
         self.work = expanded(Path(work), "--work").absolute()
         out = options.out or self.work / f"{options.kind}-head"
         self.out = expanded(Path(out), "--out").absolute()
+        torch_device(options.device)
         try:
             self.work.mkdir(parents=True, exist_ok=True)
             self.out.mkdir(parents=True, exist_ok=True)
+            if options.out:
+                _check_free(self.out)
+            self._check_work()
             self._write_text()
             self._write_features()
             self._train(source)
@@ -121,13 +139,33 @@ class Run:
             )
         return source
 
+    def _check_work(self) -> None:
+        """What lies in `work` is of one target: it says of which."""
+        target, place = self.package.manifest.target, self.work / "target.json"
+        if not place.exists():
+            named = {"checkpoint": target.checkpoint, "sha256": target.sha256}
+            place.write_text(json.dumps(named) + "\n", encoding="utf-8")
+        with explained(place, "remove it where the directory is this target's"):
+            named = json.loads(place.read_text(encoding="utf-8"))
+            found, digest = named["checkpoint"], named["sha256"]
+        if digest != target.sha256:
+            raise _invalid(
+                "--work",
+                f"--work {self.work} is a training for {found} (SHA-256 {str(digest)[:12]}), not"
+                f" for {target.checkpoint} ({target.sha256[:12]}): give another directory.",
+            )
+
     def _write_text(self) -> None:
         from export.training.corpus import Corpus
         from export.training.generation import Goal, write_corpus
         from export.training.prompts import read_prompts
 
         options = self.options
-        prompts = None if options.prompts is None else read_prompts(options.prompts)
+        prompts = (
+            None
+            if options.prompts is None
+            else read_prompts(expanded(Path(options.prompts), "--prompts"))
+        )
         missing = options.tokens - Corpus(self.work / "corpus").answer_tokens
         if missing > 0:
             goal = Goal(missing, TEXT_SHARE * options.minutes)
@@ -150,7 +188,9 @@ class Run:
         if not missing:
             return
         spec = self.package.manifest.target
-        graph = write_observing_graph(self.package, self.work / "observing")
+        # Of these very weights: a package that was exported again has others.
+        digest = self.package.manifest.files[spec.weights].sha256
+        graph = write_observing_graph(self.package, self.work / f"observing-{digest[:12]}")
         observer = Observer(graph, spec, device=spec.device, threads=self.options.threads)
         most = min(FEATURES_SHARE * 60 * self.options.minutes, self._seconds_left / 2)
         begin, report, done = time.monotonic(), _report("features"), 0
@@ -175,6 +215,22 @@ class Run:
                 raise KeyboardInterrupt
         print(session.write(self.out, self.command))
         print(f"wrote {self.out}; `python -m export --into` reads it.")
+
+
+def _check_free(out: Path) -> None:
+    """Refuse to write over what is no head that was trained here."""
+    try:
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+        if isinstance(config["training"], dict) and not (out / "package.json").exists():
+            return
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    there = [name for name in _HEAD_FILES if (out / name).exists()]
+    if there:
+        raise _invalid(
+            "--out",
+            f"--out {out} holds a {there[0]} that is no trained head's: give another directory.",
+        )
 
 
 @contextmanager

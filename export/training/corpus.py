@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from export.training.damage import explained
+
 _NAME = re.compile(r"shard-(\d+)-(\d+)\.npz")
 
 
@@ -95,7 +97,9 @@ class Corpus:
 
 
 def read_shard(path: Path) -> list[Conversation]:
-    with np.load(path, allow_pickle=False) as stored:
+    """Raises `UserError` (`work_damaged`) where it is not whole."""
+    remedy = "remove it, and what features has of it; the rest stays"
+    with explained(path, remedy), np.load(path, allow_pickle=False) as stored:
         ends = np.cumsum(stored["lengths"])[:-1]
         parts = zip(
             np.split(stored["ids"], ends),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from export.training.beginnings import (
     frequent_ids,
     measure,
 )
+from export.training.damage import explained
 from export.training.drafting import ChainTask, Lesson, Task, Vocabulary
 from export.training.optimizer import Rates
 from export.training.parallel import DraftTask, MedusaTask, begin_draft
@@ -53,8 +55,12 @@ class Basics:
         """The sizes are those in `kept`, once it is there."""
         if not kept.is_file():
             whole = slice(0, (TAPS + 1) * facts.hidden)
-            np.save(kept, measure(store, whole, seed).columns)
-        return cls(store.frequencies(facts.vocab_size), np.load(kept))
+            scratch = kept.with_suffix(f".{os.getpid()}.tmp.npy")
+            np.save(scratch, measure(store, whole, seed).columns)
+            scratch.replace(kept)
+        with explained(kept, "remove it, and the checkpoint beside it, to begin anew"):
+            sizes = np.load(kept)
+        return cls(store.frequencies(facts.vocab_size), sizes)
 
 
 @dataclass(frozen=True, slots=True)

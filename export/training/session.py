@@ -13,6 +13,7 @@ from export.checkpoint import inspect_source, load_checkpoint
 from export.heads.facts import target_facts
 from export.sources import Source
 from export.training.batches import Store
+from export.training.damage import explained
 from export.training.kinds import KINDS, Basics, Kind, Setting
 from export.training.report import Tally, evaluate, held_items, table
 from export.training.trainer import Plan, Trainer
@@ -61,7 +62,7 @@ class TrainingSession:
             spec,
             Basics.of(self._store, facts, options.seed, self._place / "sizes.npy"),
             min(options.draft_vocab, facts.vocab_size),
-            _device(options.device),
+            torch_device(options.device),
             _learned(work / "eagle3" / _CHECKPOINT),
         )
         self._kind: Kind = KINDS[options.kind]
@@ -71,8 +72,18 @@ class TrainingSession:
     def train(
         self, minutes: float, stop: Callable[[], bool], report: Callable[[str], None]
     ) -> None:
-        """For `minutes` more than there were."""
+        """For `minutes` more than there were.
+
+        Raises `UserError` where there is no time, and nothing that was learned before.
+        """
         passed = self._trainer.progress.seconds / 60
+        if not passed + minutes:
+            raise UserError(
+                "there was no time left to learn: the same command goes on from here, or give"
+                " more --minutes.",
+                code="no_time_left",
+                param="--minutes",
+            )
         self._trainer.plan = self._plan(passed + minutes)
         self._trainer.run(stop, report)
 
@@ -144,13 +155,14 @@ def _open_store(work: Path) -> Store:
 def _learned(checkpoint: Path) -> Mapping[str, torch.Tensor] | None:
     if not checkpoint.is_file():
         return None
-    averages: Mapping[str, torch.Tensor] = torch.load(
-        checkpoint, weights_only=True, map_location="cpu"
-    )["average"]
-    return averages
+    with explained(checkpoint, "remove it to begin without it"):
+        averages: Mapping[str, torch.Tensor] = torch.load(
+            checkpoint, weights_only=True, map_location="cpu"
+        )["average"]
+        return averages
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "--device cuda: PyTorch finds no CUDA device here.",

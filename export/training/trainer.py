@@ -17,11 +17,13 @@ import torch
 from torch import nn
 
 from export.training.batches import Item, Store, groups
+from export.training.damage import explained
 from export.training.drafting import Lesson, Task
 from export.training.optimizer import Average, Optimizer, Rates
 
 _RECENT = 20
 _LONGEST_UPDATE = 120.0
+_REMEDY = "go on with the options it was begun with, or remove it to begin anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Trainer:
         self._generator = torch.Generator().manual_seed(plan.seed)
         self.recent = Recent()
         if checkpoint.is_file():
-            self._load()
+            with explained(checkpoint, _REMEDY):
+                self._load()
 
     @property
     def module(self) -> nn.Module:
