@@ -113,3 +113,14 @@ def test_a_place_that_cannot_be_written_is_an_error_of_the_setting(
     with pytest.raises(UserError) as error:
         open_store(package, EngineOptions(ngram_store=file / "store"))
     assert (error.value.code, error.value.param) == ("invalid_setting", "ngram_store")
+
+
+async def test_another_gateways_place_is_an_error_of_the_setting(
+    package: Package, tmp_path: Path
+) -> None:
+    async with remembering(package, tmp_path):
+        with pytest.raises(UserError, match="another gateway has it") as error:
+            open_store(package, EngineOptions(ngram_store=tmp_path))
+    assert (error.value.code, error.value.param) == ("invalid_setting", "ngram_store")
+    async with remembering(package, tmp_path):
+        pass

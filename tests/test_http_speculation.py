@@ -27,6 +27,8 @@ SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
     ({"drafter": "ngram"}, Speculation(policy="off"), Speculation("ngram", "off")),
     ({"drafter": None, "rule": "coupled"}, Speculation("ngram"), Speculation("ngram")),
     ({"drafter": "ngram+eagle3"}, Speculation(), Speculation("ngram+eagle3")),
+    # Which the engine does not know: an empty name is none of those it has.
+    ({"drafter": ""}, Speculation("ngram"), Speculation("")),
     ({"policy": None, "length": None}, Speculation(length=3), Speculation(length=3)),
     ({"branches": 4}, Speculation(), Speculation(branches=4)),
     ({"branches": MOST_BRANCHES, "length": 31}, Speculation(), Speculation(length=31, branches=8)),

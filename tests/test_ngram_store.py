@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway.engine import ngram_store
-from gateway.engine.ngram_store import MOST_USERS, NgramStore, newest
+from gateway.engine.ngram_store import MOST_USERS, NgramStore, claim, newest
 from models.drafters.store import Texts
+from models.errors import UserError
 
 LARGE = 1 << 30
 
@@ -101,6 +102,37 @@ async def test_forgetting_leaves_nothing(tmp_path: Path) -> None:
         await add(store, "ann", (7, 8, 9))
     async with opened(tmp_path) as store:
         assert await known(store, "ann") == [(7, 8, 9)]
+
+
+async def test_forgetting_takes_what_a_rewriting_left(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await add(store, "ann", (1, 2, 3))
+    (file,) = files(tmp_path)
+    async with opened(tmp_path) as store:
+        file.with_suffix(".new").write_bytes(file.read_bytes())
+        await store.forget("ann")
+    assert files(tmp_path) == []
+
+
+async def test_what_could_not_be_deleted_is_said(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await add(store, "ann", (1, 2, 3))
+    (file,) = files(tmp_path)
+    async with opened(tmp_path) as store:
+        file.unlink()
+        (file / "no file").mkdir(parents=True)
+        with pytest.raises(UserError, match="could not delete") as error:
+            await store.forget("ann")
+        assert error.value.code == "not_deleted"
+        assert store.texts("ann") is None
+
+
+async def test_a_directory_is_of_one_gateway(tmp_path: Path) -> None:
+    store = NgramStore(tmp_path, LARGE, "v", claim(tmp_path))
+    with pytest.raises(BlockingIOError):
+        claim(tmp_path)
+    await store.close()
+    claim(tmp_path).close()
 
 
 async def test_forgetting_while_it_is_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
 from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
 from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
-from gateway.engine.ngram_store import NgramStore
+from gateway.engine.ngram_store import NgramStore, claim
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
@@ -277,15 +277,17 @@ def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
     if directory is None:
         return None
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        claimed = claim(directory)
     except OSError as error:
+        taken = isinstance(error, BlockingIOError)
+        reason = "another gateway has it" if taken else error.strerror
         raise UserError(
-            f"the n-gram store cannot be kept in {directory}: {error.strerror}.",
+            f"the n-gram store cannot be kept in {directory}: {reason}.",
             code="invalid_setting",
             param="ngram_store",
         ) from None
     tokenizer = package.manifest.files[package.manifest.tokenizer]
-    return NgramStore(directory, options.ngram_store_mib << 20, tokenizer.sha256)
+    return NgramStore(directory, options.ngram_store_mib << 20, tokenizer.sha256, claimed)
 
 
 def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:

@@ -7,16 +7,18 @@ and the file names it. All reading and writing is done by one thread; the loop n
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from models.drafters.store import MOST_TOKENS, Texts
-from models.drafters.store_file import append_text, read_texts, rewrite_texts
+from models.drafters.store_file import UNFINISHED, append_text, read_texts, rewrite_texts
+from models.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ Result = TypeVar("Result")
 Text = tuple[int, ...]
 
 SUFFIX = ".ngrams"
+_CLAIM = "in-use"
 MOST_USERS = 16
 """Whose texts are in memory at once."""
 
@@ -33,13 +36,17 @@ _REWRITE_BYTES = 2 * 4 * MOST_TOKENS
 
 class NgramStore:
     """Lives on one event loop. `most_bytes` bounds the directory: the files that were written
-    longest ago go first. `vocabulary` names what the token ids mean.
+    longest ago go first. `vocabulary` names what the token ids mean; `claimed` is what
+    `claim` gave.
 
     A file that cannot be read or written costs the drafts that it could have made, nothing else.
     """
 
-    def __init__(self, directory: Path, most_bytes: int, vocabulary: str) -> None:
+    def __init__(
+        self, directory: Path, most_bytes: int, vocabulary: str, claimed: IO[bytes] | None = None
+    ) -> None:
         self._directory = directory
+        self._claimed = claimed
         self._most_bytes = most_bytes
         self._vocabulary = vocabulary
         self._users: OrderedDict[str, Texts] = OrderedDict()
@@ -77,16 +84,27 @@ class NgramStore:
             self._submit(lambda: self._write(user, kept), None)
 
     async def forget(self, user: str) -> None:
-        """Delete all that is known of `user`, in memory and on disk."""
+        """Delete all that is known of `user`, in memory and on disk.
+
+        Raises `UserError` (`not_deleted`) where the disk keeps it.
+        """
         self._users.pop(user, None)
-        await self._submit(lambda: self._delete(self._path(user)), None)
+        gone = await self._submit(lambda: self._delete(self._path(user)), False)
         # What was being read before that.
         self._users.pop(user, None)
+        if not gone:
+            raise UserError(
+                f"the n-gram store could not delete what it keeps on disk ({self.problem}).",
+                code="not_deleted",
+                param="user",
+            )
 
     async def close(self) -> None:
         """Until everything is written."""
         self._closed = True
         await asyncio.to_thread(self._worker.shutdown)
+        if self._claimed is not None:
+            self._claimed.close()
 
     def _loaded(self, user: str, done: asyncio.Future[Texts]) -> None:
         del self._loading[user]
@@ -140,9 +158,29 @@ class NgramStore:
             self._delete(path)
             left -= stat.st_size
 
-    def _delete(self, path: Path) -> None:
+    def _delete(self, path: Path) -> bool:
         self._valid.pop(path, None)
         path.unlink(missing_ok=True)
+        # What a rewriting that was cut off has left.
+        path.with_suffix(UNFINISHED).unlink(missing_ok=True)
+        return True
+
+
+def claim(directory: Path) -> IO[bytes]:
+    """Have the directory, which is made, until the file is closed or the process ends.
+
+    Raises `OSError` where nothing can be kept there: `BlockingIOError` where another has it.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = (directory / _CLAIM).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise
+    except OSError as error:
+        log.warning("the n-gram store in %s cannot be locked: %s", directory, error)
+    return file
 
 
 def newest(texts: Sequence[Text], most: int) -> Sequence[Text]:

@@ -24,6 +24,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "method_not_allowed": 405,
         "missing_required_parameter": 400,
         "model_not_found": 404,
+        "not_deleted": 500,
         "not_found": 404,
         "out_of_memory": 503,
         "previous_response_not_found": 400,

@@ -40,11 +40,12 @@ def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
         return defaults
     typed(value, dict, "speculation")
     only_known(value, (*FIELDS, *RULE_OF), "speculation")
+    drafter = optional(value, "drafter", str, PREFIX)
     changed = replace(
         defaults,
         policy=_policy(value, defaults.policy),
         rule=_one_of(value, "rule", RULES, defaults.rule),
-        drafter=optional(value, "drafter", str, PREFIX) or defaults.drafter,
+        drafter=defaults.drafter if drafter is None else drafter,
         length=_length(value, defaults.length),
         branches=_branches(value, defaults.branches),
     )

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 
 MAGIC = b"outpace ngrams 1\n"
+UNFINISHED = ".new"
+"""The suffix of a file while it is written anew."""
+
 _HEAD = struct.Struct("<II")
 
 
@@ -55,7 +58,7 @@ def append_text(path: Path, owner: str, text: Sequence[int], valid: int) -> int:
 
 def rewrite_texts(path: Path, owner: str, texts: Iterable[Sequence[int]]) -> int:
     """Have the file hold these texts alone, or what it held where that fails; returns its size."""
-    beside = path.with_suffix(".new")
+    beside = path.with_suffix(UNFINISHED)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(_header(owner))
