@@ -6,9 +6,10 @@ drafters read features that they do not give out yet.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from export.progress import Progress
 from export.sources import DEMO_CHECKPOINT, Source, demo, locate, weights_sha256
 from export.stored import FEATURE_WEIGHTS, check_graphs, give_features, write_graphs
 from export.wanted import Wanted
-from export.writer import staged
+from export.writer import locked, staged, sweep
 from models.errors import UserError
 from models.package import (
     MANIFEST,
@@ -56,6 +57,12 @@ class ExtendRequest:
 
 def extend_package(request: ExtendRequest, progress: Progress) -> Manifest:
     """Write the package anew with further drafters, whole or not at all."""
+    sweep(request.package)
+    with _alone(request.package):
+        return _extend_package(request, progress)
+
+
+def _extend_package(request: ExtendRequest, progress: Progress) -> Manifest:
     with progress.step("checking the package"):
         package = load_package(request.package)
     with progress.step("fetching the checkpoint"):
@@ -70,6 +77,23 @@ def extend_package(request: ExtendRequest, progress: Progress) -> Manifest:
         write_manifest(staging, manifest)
         _keep_others(package, staging)
     return manifest
+
+
+@contextlib.contextmanager
+def _alone(package: Path) -> Iterator[None]:
+    """Two at once would each write what it found, and one's drafters would be lost."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(package))
+        except BlockingIOError:
+            raise UserError(
+                f"another export writes into {package}: wait until it has ended.",
+                code="package_in_use",
+                param="--into",
+            ) from None
+        except OSError:
+            pass  # what is wrong with it loading will say
+        yield
 
 
 def _extended(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -14,6 +17,10 @@ import onnx
 from onnx import TensorProto
 
 from models.errors import UserError
+
+_PARTIAL, _OLD = ".partial", ".old"
+_FRESH = 10.0
+"""Seconds in which a directory that was made may not be locked yet."""
 
 ALIGNMENT = 4096
 INLINE_BYTES = 1024
@@ -24,12 +31,16 @@ _NO_PLACE = _UNWRITABLE | {errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.
 
 @contextlib.contextmanager
 def staged(out: Path, *, replace: bool) -> Iterator[Path]:
-    """A directory beside `out` that becomes `out` when the block ends, and vanishes if it fails."""
+    """A directory beside `out` that becomes `out` when the block ends, and vanishes if it fails.
+
+    What a process that was killed has left there goes first.
+    """
     with _explained(out, _NO_PLACE):
         out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+        sweep(out)
+        staging = _beside(out, _PARTIAL)
     try:
-        with _explained(out):
+        with _explained(out), locked(staging):
             yield staging
             # mkdtemp makes it private; a package is as readable as other files of its owner.
             staging.chmod(0o777 & ~_umask())
@@ -37,6 +48,36 @@ def staged(out: Path, *, replace: bool) -> Iterator[Path]:
             _move(staging, out, replace=replace)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def sweep(out: Path) -> None:
+    """Remove what processes that were killed left beside `out`; put `out` back where it is aside.
+
+    Those that still run hold a lock.
+    """
+    for suffix in (_OLD, _PARTIAL):
+        for path in out.parent.glob(f".{glob.escape(out.name)}.*{suffix}"):
+            with contextlib.suppress(OSError), locked(path):
+                if time.time() - path.stat().st_mtime < _FRESH:
+                    continue
+                if (path / out.name).exists() and not out.exists():
+                    (path / out.name).rename(out)
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Have `directory` for oneself. Raises `BlockingIOError` where another process has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _beside(out: Path, suffix: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=suffix, dir=out.parent))
 
 
 def check_space(directory: Path, needed: int) -> None:
@@ -142,7 +183,7 @@ def _move(staging: Path, out: Path, *, replace: bool) -> None:
     if not out.exists():
         staging.rename(out)
     else:
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
+        aside = _beside(out, _OLD)
         out.rename(aside / out.name)
         staging.rename(out)
         shutil.rmtree(aside, ignore_errors=True)

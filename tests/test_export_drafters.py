@@ -15,6 +15,7 @@ from export import __main__ as command
 from export.drafter_parity import Expected, check_drafts, measure_survival
 from export.quantization.answers import Answer
 from export.runner import GraphRunner, RowStep
+from export.writer import locked
 from models.errors import UserError
 from models.package import Package, load_package
 from tests import head_checkpoints
@@ -255,6 +256,16 @@ def test_what_lies_beside_a_package_stays(
     package = load_package(place)
     assert kinds(package) == {"medusa"}
     assert not {"NOTES", "more", "broken"} & package.manifest.files.keys()
+
+
+def test_two_at_once_do_not_lose_each_others_drafters(
+    packages: dict[str, Path], sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with locked(packages["plain"]):
+        assert export("--into", packages["plain"], "--medusa", sources / "medusa") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: another export writes into {packages['plain']}: wait")
+    assert not load_package(packages["plain"]).manifest.drafters
 
 
 def test_taps_of_two_heads_must_be_the_same(

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.writer import ALIGNMENT, check_space, externalise, save_graph, staged
+from export.writer import ALIGNMENT, check_space, externalise, locked, save_graph, staged, sweep
 from models.errors import UserError
 
 
@@ -128,3 +128,38 @@ def test_large_initializers_go_out_aligned_and_come_back_equal(tmp_path: Path) -
     for tensor in read.graph.initializer:
         assert (numpy_helper.to_array(tensor) == arrays[tensor.name]).all()
     assert (numpy_helper.to_array(model.graph.initializer[1]) == arrays["large"]).all()
+
+
+def _left(tmp_path: Path, suffix: str) -> Path:
+    """What a process that was killed a while ago has left."""
+    path = tmp_path / f".package.abc{suffix}"
+    path.mkdir()
+    (path / "target.weights").write_bytes(b"half")
+    os.utime(path, (0, 0))
+    return path
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    left = _left(tmp_path, ".partial")
+    with staged(tmp_path / "package", replace=False):
+        assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["package"]
+
+
+def test_what_another_process_writes_stays(tmp_path: Path) -> None:
+    theirs, fresh = _left(tmp_path, ".partial"), tmp_path / ".package.new.partial"
+    fresh.mkdir()
+    with locked(theirs), staged(tmp_path / "package", replace=False):
+        assert theirs.exists()
+        assert fresh.exists()
+
+
+def test_a_package_that_was_put_aside_comes_back(tmp_path: Path) -> None:
+    """Between the two renames of a replacement nothing is in its place."""
+    aside = tmp_path / ".package.abc.old"
+    (aside / "package").mkdir(parents=True)
+    (aside / "package" / "package.json").write_text("{}")
+    os.utime(aside, (0, 0))
+    sweep(tmp_path / "package")
+    assert (tmp_path / "package" / "package.json").read_text() == "{}"
+    assert not aside.exists()
