@@ -192,6 +192,24 @@ def load_package(path: Path) -> Package:
     return Package(path=path, manifest=manifest)
 
 
+def require_unchanged(package: Package) -> None:
+    """Refuse to read on in a directory that holds another package by now.
+
+    Raises `UserError` (`package_changed`): graphs of two packages must not be mixed.
+    """
+    try:
+        same = _parse_manifest(package.path / MANIFEST) == package.manifest
+    except (OSError, UserError):
+        same = False
+    if not same:
+        raise UserError(
+            f"the package in {package.path} was changed since it was loaded, and this needs more"
+            " of it: start the gateway again.",
+            code="package_changed",
+            param="package",
+        )
+
+
 def _parse_manifest(path: Path) -> Manifest:
     raw = path.read_bytes()
     try:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from models.compaction import DeviceCompaction, compact_host
 from models.memory import require_tree_memory
-from models.package import Package
+from models.package import Package, require_unchanged
 from models.providers import Provider
 from models.rows import LEAST_WIDTH, Layout, Row, RowResult, lay_out
 from models.session import Binding, Session
@@ -60,12 +60,13 @@ class Target:
     def load_trees(self) -> None:
         """Load what rows with parents need, once; in any thread, also while the target runs.
 
-        Raises `UserError` (`out_of_memory`) where it does not fit.
+        Raises `UserError` (`out_of_memory`) where it does not fit, or `package_changed`.
         """
         assert self.has_trees, "the package has graphs for trees"
         with self._loading_trees:
             if self._tree_sessions:
                 return
+            require_unchanged(self._package)
             require_tree_memory(self._package)
             if self.provider.memory != "cpu":
                 assert self._spec.compact_graph is not None, "packages for devices have one"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +18,7 @@ from models.drafters.recurrent import RecurrentDrafter, RecurrentTreeDrafter
 from models.drafters.self_speculative import SelfSpeculativeDrafter
 from models.errors import UserError
 from models.memory import drafter_weight_bytes
-from models.package import Package
+from models.package import Package, load_package, write_manifest
 from models.target import Target
 from tests.drafters_support import CPU, Conversation, load, make_sampler
 from tests.engine_support import make_prompt
@@ -108,3 +111,25 @@ def test_requests_learn_for_one_another(drafting: Package) -> None:
     assert before is not None
     assert after is not None
     assert after[0] < before[0]
+
+
+def test_graphs_of_another_package_are_not_loaded(drafting: Package, tmp_path: Path) -> None:
+    """One that took the place of the first has graphs of the same names."""
+    place = tmp_path / "package"
+    shutil.copytree(drafting.path, place)
+    package = load_package(place)
+    models = LearnedModels(package, CPU)
+    models.load("medusa")
+    target = Target(package, CPU)
+    write_manifest(place, dataclasses.replace(package.manifest, name="another"))
+    models.load("medusa")
+    with pytest.raises(UserError, match="was changed since it was loaded") as error:
+        models.load("eagle3")
+    assert error.value.code == "package_changed"
+    with pytest.raises(UserError, match="start the gateway again"):
+        target.load_trees()
+    write_manifest(place, package.manifest)
+    models.load("eagle3")
+    shutil.rmtree(place)
+    with pytest.raises(UserError, match="was changed"):
+        models.load("mtp")

@@ -27,6 +27,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "not_deleted": 500,
         "not_found": 404,
         "out_of_memory": 503,
+        "package_changed": 503,
         "previous_response_not_found": 400,
         "queue_full": 429,
         "response_not_found": 404,

@@ -16,7 +16,7 @@ from models.drafters.model import DrafterModel
 from models.drafters.recurrent import RecurrentDrafter, RecurrentTreeDrafter
 from models.drafters.self_speculative import SelfSpeculativeDrafter
 from models.memory import require_drafter_memory
-from models.package import DrafterSpec, Package, vocabulary_file
+from models.package import DrafterSpec, Package, require_unchanged, vocabulary_file
 from models.providers import Provider
 from models.sampling.noise import counters
 from models.sampling.sampler import Sampler
@@ -51,11 +51,12 @@ class LearnedModels:
     def load(self, kind: str) -> None:
         """Load what drafts of this kind need, once; in any thread, also while others draft.
 
-        Raises `UserError` (`out_of_memory`) where it does not fit.
+        Raises `UserError` (`out_of_memory`) where it does not fit, or `package_changed`.
         """
         with self._loading:
             if kind in self._models:
                 return
+            require_unchanged(self._package)
             spec = self._specs[kind]
             require_drafter_memory(self._package, spec)
             self._models[kind] = DrafterModel(
