@@ -11,6 +11,7 @@ from export.training.batches import Store
 from export.training.drafting import Lesson
 from export.training.optimizer import Rates
 from export.training.trainer import Plan, Trainer
+from models.errors import UserError
 from tests.trainer_support import small_task, write_store
 
 LENGTHS = (9, 12, 15, 11, 14, 6)
@@ -105,3 +106,23 @@ def test_the_schedule_rises_stays_and_falls() -> None:
     assert plan.scale(99, 300) == 1.0
     assert plan.scale(99, 450) == pytest.approx(0.55)
     assert plan.scale(99, 600) == plan.scale(99, 6000) == pytest.approx(0.1)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "checkpoint.pt"
+    trainer = _trainer(root, checkpoint)
+    trainer.save()
+    before = checkpoint.read_bytes()
+
+    def full(_: object, path: Path) -> None:
+        path.write_bytes(before[:100])
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match="is the disk full") as error:
+        trainer.save()
+    assert error.value.message.startswith(f"{checkpoint} could not be written")
+    assert checkpoint.read_bytes() == before
+    assert not list(tmp_path.glob("*.tmp"))

@@ -20,6 +20,7 @@ from export.training.batches import Item, Store, groups
 from export.training.damage import explained
 from export.training.drafting import Lesson, Task
 from export.training.optimizer import Average, Optimizer, Rates
+from models.errors import UserError
 
 _RECENT = 20
 _LONGEST_UPDATE = 120.0
@@ -137,8 +138,18 @@ class Trainer:
             "generator": self._generator.get_state(),
         }
         scratch = self._checkpoint.with_suffix(f".{os.getpid()}.tmp")
-        torch.save(stored, scratch)
-        scratch.replace(self._checkpoint)
+        try:
+            torch.save(stored, scratch)
+            scratch.replace(self._checkpoint)
+        except RuntimeError as error:  # PyTorch's, for all that a disk refuses
+            raise UserError(
+                f"{self._checkpoint} could not be written ({str(error).splitlines()[0]}): is the"
+                " disk full? What was saved before stays.",
+                code="work_unwritable",
+                param="--work",
+            ) from error
+        finally:
+            scratch.unlink(missing_ok=True)
 
     def _load(self) -> None:
         stored: dict[str, Any] = torch.load(
