@@ -7,7 +7,7 @@ matrices then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from export.heads.facts import TargetFacts
 from export.heads.medusa import Medusa, MedusaShape
 from export.heads.mtp import Mtp, MtpShape
 from export.training.batches import Store
+from export.training.parallel import DraftModel
 
 _SPREAD = 0.02
 _CALM = 0.4
@@ -146,6 +147,42 @@ def begin_mtp_with(head: Mtp, learned: Mapping[str, Tensor]) -> None:
 def begin_medusa(facts: TargetFacts, heads: int) -> Medusa:
     """Residual blocks that change nothing yet."""
     return Medusa(MedusaShape(facts.hidden, facts.vocab_size, heads), facts.lm_head)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How large a target's residual stream is: `sizes` where it enters some of its layers, between
+    which its logarithm is taken to grow evenly."""
+
+    sizes: Mapping[int, float]
+
+    def __call__(self, layer: int) -> float:
+        layers = sorted(self.sizes)
+        logs = np.log([self.sizes[known] for known in layers])
+        return float(np.exp(np.interp(layer, layers, logs)))
+
+
+def begin_draft(facts: TargetFacts, model: Any, kept: Sequence[int], stream: Stream) -> DraftModel:
+    """`kept` of the target's layers, and its final norm.
+
+    Layers that have lost those before them get a smaller stream than they had, and must not drown
+    it: what they add is made smaller by as much.
+    """
+    drafter = DraftModel(facts.block, len(kept), facts.rotary(), facts.embeddings, facts.lm_head)
+    theirs: Any = model.get_decoder()
+    ours: Any = drafter.model["layers"]
+    size = stream(0)
+    for own, index in zip(ours, kept, strict=True):
+        own.load_state_dict(theirs.layers[index].state_dict())
+        unit = stream(index) / size
+        with torch.no_grad():
+            for added in (own.self_attn.o_proj, own.mlp.down_proj):
+                for parameter in added.parameters():
+                    parameter.div_(unit)
+        size = stream(index + 1) / unit
+    with torch.no_grad():
+        drafter.model["norm"].get_parameter("weight").copy_(_CALM * theirs.norm.weight)
+    return drafter
 
 
 def _copy_layer(block: DecoderBlock | MidLayer, model: Any, unit: float) -> None:

@@ -22,6 +22,8 @@ from export.training.batches import Store
 from export.training.beginnings import (
     TAPS,
     Sizes,
+    Stream,
+    begin_draft,
     begin_eagle3,
     begin_medusa,
     begin_mtp,
@@ -33,7 +35,7 @@ from export.training.beginnings import (
 from export.training.damage import explained
 from export.training.drafting import ChainTask, Lesson, Task, Vocabulary
 from export.training.optimizer import Rates
-from export.training.parallel import DraftTask, MedusaTask, begin_draft
+from export.training.parallel import DraftTask, MedusaTask
 from models.package import TargetSpec
 
 FREQUENT = 2048
@@ -90,6 +92,17 @@ class Setting:
     def hidden(self) -> slice:
         return slice(TAPS * self.facts.hidden, (TAPS + 1) * self.facts.hidden)
 
+    @property
+    def tap_layers(self) -> tuple[int, ...]:
+        return self.spec.tap_layers or default_tap_layers(self.facts.layers)
+
+    def stream(self) -> Stream:
+        """Between the embeddings and the taps."""
+        taps = self.basics.sizes[self.taps].reshape(TAPS, -1)
+        embeddings = float(self.facts.embeddings.square().mean().sqrt())
+        sizes = zip(self.tap_layers, np.median(taps, axis=1).tolist(), strict=True)
+        return Stream({0: embeddings, **dict(sizes)})
+
     def vocabulary(self, drafted: int | None = None) -> Vocabulary:
         """`drafted`: so many ids can be drafted."""
         frequent = self.frequent(FREQUENT).to(self.device)
@@ -126,7 +139,7 @@ def _write_eagle3(task: Task, setting: Setting, directory: Path) -> None:
         "eagle3",
         "safeailab",
         "taps",
-        tap_layers=setting.spec.tap_layers or default_tap_layers(facts.layers),
+        tap_layers=setting.tap_layers,
         rope=facts.rope,
     )
     layouts.write(head, info, directory, facts)
@@ -166,7 +179,7 @@ def _write_medusa(task: Task, setting: Setting, directory: Path) -> None:
 def _begin_draft(setting: Setting) -> Task:
     last = setting.facts.layers - 1
     kept = sorted({round(last * i / max(DRAFT_LAYERS - 1, 1)) for i in range(DRAFT_LAYERS)})
-    drafter = begin_draft(setting.facts, setting.model, kept).to(setting.device)
+    drafter = begin_draft(setting.facts, setting.model, kept, setting.stream()).to(setting.device)
     return DraftTask(drafter, slice(0, 1), setting.vocabulary())
 
 

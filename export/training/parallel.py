@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from export.heads.attention import CausalAttention, Rotary
 from export.heads.block import BlockShape, DecoderBlock, RmsNorm
-from export.heads.facts import TargetFacts
 from export.heads.head import Borrowed, look_up, project
 from export.heads.medusa import Medusa
 from export.training.batches import Batch
@@ -105,18 +102,6 @@ class DraftTask:
 
     def _states(self, batch: Batch) -> Tensor:
         return torch.cat([self._drafter.states(batch.ids[a:b]) for a, b in batch.segments])
-
-
-def begin_draft(facts: TargetFacts, model: object, kept: Sequence[int]) -> DraftModel:
-    """`kept` of the target's layers, and its final norm."""
-    drafter = DraftModel(facts.block, len(kept), facts.rotary(), facts.embeddings, facts.lm_head)
-    theirs = model.get_decoder()  # type: ignore[attr-defined]
-    layers = drafter.model["layers"]
-    assert isinstance(layers, nn.ModuleList)
-    for own, index in zip(layers, kept, strict=True):
-        own.load_state_dict(theirs.layers[index].state_dict())
-    drafter.model["norm"].load_state_dict(theirs.norm.state_dict())
-    return drafter
 
 
 def _known(batch: Batch, distance: int) -> tuple[Tensor, Tensor]:
