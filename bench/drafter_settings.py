@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.drafting import AUTO, OFF
+from bench.naturals import natural
 from gateway.engine.requests import MOST_BRANCHES
 from models.errors import UserError
 from models.package import DrafterSpec, Manifest
@@ -117,8 +118,9 @@ def _ways(part: str, manifest: Manifest) -> Sequence[Way]:
 def _require(drafter: str, manifest: Manifest) -> None:
     for name in drafter.split("+"):
         if name not in drafters_of(manifest):
+            found = repr(name) if name else "no name where one is wanted"
             raise UserError(
-                f"--drafters has {name!r}; the package has {', '.join(drafters_of(manifest))}.",
+                f"--drafters has {found}; the package has {', '.join(drafters_of(manifest))}.",
                 code="usage",
                 param="drafters",
             )
@@ -141,11 +143,12 @@ def can_branch(drafter: str, specs: Sequence[DrafterSpec]) -> bool:
 
 
 def _number(text: str, most: int, part: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    number = natural(text, most)
+    if number is None:
         raise UserError(
             f"--drafters has {part!r}; a length is `auto` or 1 to {_LONGEST}, then perhaps"
             f" x2 to x{MOST_BRANCHES} for branches, as in eagle3:8x4.",
             code="usage",
             param="drafters",
         )
-    return int(text)
+    return number

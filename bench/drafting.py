@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from bench.naturals import natural
 from gateway.engine.requests import MOST_BRANCHES
 from models.errors import UserError
 
@@ -67,13 +68,14 @@ def drafting(text: str) -> Drafting:
         return Drafting(OFF, {"policy": "off"})
     if text == AUTO:
         return Drafting(AUTO, {"policy": "auto"})
-    if not text.isdecimal() or not 1 <= int(text) <= _LONGEST:
+    length = natural(text, _LONGEST)
+    if length is None:
         raise UserError(
             f"--lengths has {text!r}; known are 0 (off), auto, and 1 to {_LONGEST}.",
             code="usage",
             param="lengths",
         )
-    return Drafting(f"{int(text)}", {"policy": "fixed", "length": int(text)})
+    return Drafting(f"{length}", {"policy": "fixed", "length": length})
 
 
 def parse_lengths(text: str) -> list[Drafting]:

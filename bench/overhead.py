@@ -16,6 +16,7 @@ from statistics import median
 
 from bench.client import WireAnswer, connected
 from bench.gateway_process import running_gateway
+from bench.naturals import natural
 from bench.report import Findings, Promise, Table, milliseconds, number
 from bench.setup import Setup, progress
 from bench.texts import Texts
@@ -70,10 +71,10 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
 
 def parse_lengths(text: str) -> list[int]:
     """Numbers of tokens separated by commas. Raises `UserError`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    lengths = [length for part in text.split(",") if (length := natural(part.strip()))]
+    if len(lengths) < text.count(",") + 1:
         raise UserError(f"{text!r} is not a list of numbers of tokens.", code="usage")
-    return [int(part) for part in parts]
+    return lengths
 
 
 @dataclass(frozen=True, slots=True)
