@@ -56,13 +56,18 @@ def sweep(out: Path) -> None:
     Those that still run hold a lock.
     """
     for suffix in (_OLD, _PARTIAL):
-        for path in out.parent.glob(f".{glob.escape(out.name)}.*{suffix}"):
-            with contextlib.suppress(OSError), locked(path):
-                if time.time() - path.stat().st_mtime < _FRESH:
-                    continue
-                if (path / out.name).exists() and not out.exists():
-                    (path / out.name).rename(out)
-                shutil.rmtree(path, ignore_errors=True)
+        for path in abandoned(out.parent, f".{glob.escape(out.name)}.*{suffix}"):
+            if (path / out.name).exists() and not out.exists():
+                (path / out.name).rename(out)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def abandoned(parent: Path, pattern: str) -> Iterator[Path]:
+    """Directories that processes which have ended left in `parent`; each is locked meanwhile."""
+    for path in parent.glob(pattern):
+        with contextlib.suppress(OSError), locked(path):
+            if time.time() - path.stat().st_mtime >= _FRESH:
+                yield path
 
 
 @contextlib.contextmanager

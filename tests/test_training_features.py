@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,10 @@ def test_shards_are_there_whole_or_not_at_all(
         list(write_features(observer, shards, store))
     assert [path.name for path in store.iterdir()] == [shards[0].stem]
     monkeypatch.undo()
+    killed = store / f"{shards[1].stem}.1.tmp"
+    killed.mkdir()
+    os.utime(killed, (0, 0))
     assert [path for path, _ in write_features(observer, shards, store)] == [shards[1]]
+    assert not killed.exists()
     found = np.load(store / shards[1].stem / "features.npy")
     np.testing.assert_array_equal(found[:30], found[30:])

@@ -30,6 +30,7 @@ from export.features import (
 )
 from export.rows import derive_rows
 from export.training.corpus import Conversation, read_shard
+from export.writer import abandoned, locked
 from models.package import Package, TargetSpec
 from models.providers import load_onnxruntime, select_provider
 from models.session import Session
@@ -157,6 +158,8 @@ def write_features(
 ) -> Iterator[tuple[Path, int]]:
     """Observe the shards that `store` lacks; after each, its path and its tokens."""
     store.mkdir(parents=True, exist_ok=True)
+    for path in abandoned(store, "*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
     for shard in shards:
         place = store / shard.stem
         if place.is_dir():
@@ -166,10 +169,11 @@ def write_features(
         scratch = store / f"{shard.stem}.{os.getpid()}.tmp"
         scratch.mkdir()
         try:
-            _write_shard(observer, conversations, draw, scratch)
-            # Another process may have been quicker; what it wrote is the same.
-            if not place.is_dir():
-                scratch.rename(place)
+            with locked(scratch):
+                _write_shard(observer, conversations, draw, scratch)
+                # Another process may have been quicker; what it wrote is the same.
+                if not place.is_dir():
+                    scratch.rename(place)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         yield shard, sum(len(conversation.ids) for conversation in conversations)
@@ -188,9 +192,7 @@ def _write_shard(
         seen = observer.observe(conversation.ids, known_places(conversation, draw))
         if features is None:
             shape = (total, seen.features.shape[1])
-            features = np.lib.format.open_memmap(
-                place / "features.npy", mode="w+", dtype=np.float16, shape=shape
-            )
+            features = _reserved(place / "features.npy", shape)
         features[begin : begin + len(conversation.ids)] = seen.features
         places.append(seen.places + begin)
         top_ids.append(seen.top_ids)
@@ -199,3 +201,14 @@ def _write_shard(
     np.save(place / "places.npy", np.concatenate(places).astype(np.int32))
     np.save(place / "top_ids.npy", np.concatenate(top_ids))
     np.save(place / "top_logs.npy", np.concatenate(top_logs))
+
+
+def _reserved(path: Path, shape: tuple[int, int]) -> NDArray[np.float16]:
+    """A mapped array whose space on the disk is taken: writing into a map that finds none left
+    kills the process."""
+    mapped: NDArray[np.float16] = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.float16, shape=shape
+    )
+    with path.open("rb+") as stream:
+        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return mapped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -137,7 +136,7 @@ class Trainer:
             "progress": dataclasses.asdict(self.progress),
             "generator": self._generator.get_state(),
         }
-        scratch = self._checkpoint.with_suffix(f".{os.getpid()}.tmp")
+        scratch = self._checkpoint.with_suffix(".tmp")
         try:
             torch.save(stored, scratch)
             scratch.replace(self._checkpoint)

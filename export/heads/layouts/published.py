@@ -23,11 +23,19 @@ def publish(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: _stored(tensor) for name, tensor in tensors.items()}
-    # Not save_file: it makes files that nobody else may read.
-    path.write_bytes(save(stored, metadata={"format": "pt"}))
     named = {**config, TARGET: {"checkpoint": facts.name, "sha256": facts.sha256}}
     text = json.dumps(named, indent=2, sort_keys=True) + "\n"
-    (path.parent / "config.json").write_text(text, encoding="utf-8")
+    # Not save_file: it makes files that nobody else may read.
+    weights = _beside(path, save(stored, metadata={"format": "pt"}))
+    _beside(path.parent / "config.json", text.encode()).replace(path.parent / "config.json")
+    weights.replace(path)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """The content in a file that can take the place of `path`: a kill leaves no half of it."""
+    scratch = path.with_name(f".{path.name}.tmp")
+    scratch.write_bytes(content)
+    return scratch
 
 
 def _stored(tensor: Tensor) -> Tensor:
