@@ -18,9 +18,9 @@ from gateway.http.completions.routes import require_room
 from gateway.http.completions.schema import TEXT_MAX_TOKENS, parse_text
 from gateway.settings import Settings
 from models.errors import UserError
+from tests.chat_requests import choice_chunks, post, stream
 from tests.fake_engine import FRESH_SEED, MODEL, CharacterTokenizer, FakeEngine, FakeGeneration
 from tests.http_serving import Served, serving, until
-from tests.test_http_chat_completions import choice_chunks, post, stream
 
 PATH = "completions"
 

@@ -17,9 +17,9 @@ from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
 from models.package import load_package
 from models.sampling.noise import choice_seed
+from tests.chat_requests import choice_chunks, content_of, post, stream
 from tests.engine_support import ask
 from tests.http_serving import Served, serving, until
-from tests.test_http_chat_completions import choice_chunks, content_of, post, stream
 
 PROMPT = "the other and the one and the other and the one and the"
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]

@@ -20,6 +20,7 @@ from models.errors import UserError
 from models.package import Package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder
+from tests.chat_requests import post, stream
 from tests.checkpoints import VOCABULARY, make_checkpoint
 from tests.engine_support import (
     OFF,
@@ -30,7 +31,6 @@ from tests.engine_support import (
     running,
 )
 from tests.http_serving import serving
-from tests.test_http_chat_completions import post, stream
 
 PROMPT = make_prompt(30)
 EIGHT = Speculation(policy="fixed", length=8)

@@ -15,10 +15,10 @@ from gateway.engine.requests import Speculation
 from models.package import Package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder
+from tests.chat_requests import post
 from tests.engine_support import OFF, ScriptedDrafter, ask, build_engine, make_prompt, running
 from tests.http_serving import serving
 from tests.pitfalls_support import PlainRows, SteadyTarget
-from tests.test_http_chat_completions import post
 
 PROMPT = make_prompt(30)
 SHORT = make_prompt(6, seed=2)

@@ -9,12 +9,12 @@ import pytest
 
 from gateway.engine.requests import Speculation
 from models.package import Package
+from tests.chat_requests import choice_chunks, post, stream
 from tests.engine_support import OFF, Reference, ScriptedDrafter, ask, build_engine, make_prompt
 from tests.engine_support import running as engine_running
 from tests.http_serving import ask as ask_socket
 from tests.http_serving import serving, socket_to
 from tests.test_answer import say
-from tests.test_http_chat_completions import choice_chunks, post, stream
 
 PROMPT = make_prompt(30)
 EIGHT = Speculation(policy="fixed", length=8)
