@@ -214,7 +214,8 @@ def test_damage_is_said_by_name(
     harm(tmp_path / "work" / harmed)
     assert main(_arguments(tiny_package, source, tmp_path / "work", "eagle3")) == 1
     printed = capsys.readouterr().err
-    assert printed.startswith(f"error: {tmp_path}/work/{'/'.join(harmed.split('/')[:2])} cannot")
+    damaged = Path(tmp_path, "work", *harmed.split("/")[:2])
+    assert printed.startswith(f"error: {damaged} cannot")
     assert words in printed
     assert len(printed.splitlines()) == 1
 
