@@ -71,10 +71,11 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
 
 def parse_lengths(text: str) -> list[int]:
     """Numbers of tokens separated by commas. Raises `UserError`."""
-    lengths = [length for part in text.split(",") if (length := natural(part.strip()))]
-    if len(lengths) < text.count(",") + 1:
+    lengths = [natural(part.strip()) for part in text.split(",")]
+    known = [length for length in lengths if length is not None]
+    if len(known) < len(lengths):
         raise UserError(f"{text!r} is not a list of numbers of tokens.", code="usage")
-    return lengths
+    return known
 
 
 @dataclass(frozen=True, slots=True)

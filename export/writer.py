@@ -65,8 +65,11 @@ def sweep(out: Path) -> None:
 def abandoned(parent: Path, pattern: str) -> Iterator[Path]:
     """Directories that processes which have ended left in `parent`; each is locked meanwhile."""
     for path in parent.glob(pattern):
-        with contextlib.suppress(OSError), locked(path):
-            if time.time() - path.stat().st_mtime >= _FRESH:
+        with contextlib.suppress(OSError):
+            # Not even tried to lock: its owner is about to, and would find it taken.
+            if time.time() - path.stat().st_mtime < _FRESH:
+                continue
+            with locked(path):
                 yield path
 
 

@@ -154,6 +154,16 @@ def test_what_another_process_writes_stays(tmp_path: Path) -> None:
         assert fresh.exists()
 
 
+def test_a_directory_is_not_locked_by_others_before_its_owner_has_done_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".package.new.partial").mkdir()
+    tried: list[Path] = []
+    monkeypatch.setattr("export.writer.locked", tried.append)
+    sweep(tmp_path / "package")
+    assert not tried
+
+
 def test_a_package_that_was_put_aside_comes_back(tmp_path: Path) -> None:
     """Between the two renames of a replacement nothing is in its place."""
     aside = tmp_path / ".package.abc.old"

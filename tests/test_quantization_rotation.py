@@ -9,7 +9,6 @@ from onnx import numpy_helper
 
 from export.features import Features, add_features
 from export.graph import Graph
-from export.quantization import CalibrationContext
 from export.quantization.folding import can_rotate, rotate_stream, rotate_values
 from export.quantization.rotation import hadamard, rotate_blocks, rotation
 from export.quantization.scratch import on_disk
@@ -30,11 +29,6 @@ from tests.quantization_graph import (
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
     return small_model()
-
-
-@pytest.fixture
-def context() -> CalibrationContext:
-    return small_context()
 
 
 @pytest.mark.parametrize("size", [1, 2, 48, 64, 96, 576, 36, 136, 7 * 9])
@@ -103,11 +97,11 @@ def _with_norm_after_attention(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_a_stream_with_norms_after_the_layers_is_quantised_without_rotating_it(
-    model: onnx.ModelProto, context: CalibrationContext
+    model: onnx.ModelProto,
 ) -> None:
     sandwich = _with_norm_after_attention(model)
     assert not can_rotate(Graph(sandwich))
-    stored = to_w8a8(sandwich, "u8u8", random_texts(), context)
+    stored = to_w8a8(sandwich, "u8u8", random_texts(), small_context())
     kinds = [node.op_type for node in stored.graph.node]
     assert kinds.count("MatMulIntegerToFloat") == 4 * LAYERS + 1
     embedding = next(i for i in stored.graph.initializer if i.name == "embedding")

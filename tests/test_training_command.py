@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from export.training.command import main
 from export.training.generation import Goal, write_corpus
 from models.package import load_package
 from tests.checkpoints import make_checkpoint
+
+Arguments = Callable[[Path, str], list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +47,18 @@ def _arguments(package: Path, source: Path, work: Path, kind: str) -> list[str]:
     ]
 
 
+@pytest.fixture
+def arguments(tiny_package: Path, source: Path) -> Arguments:
+    """Of a training in the given directory, of the given kind."""
+    return partial(_arguments, tiny_package, source)
+
+
 @pytest.mark.parametrize("kind", ["eagle3", "mtp", "medusa", "draft"])
 def test_a_head_of_each_kind_is_trained(
-    work: Path, tiny_package: Path, source: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    work: Path, source: Path, arguments: Arguments, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if kind != "eagle3":
-        assert main(_arguments(tiny_package, source, work, kind)) == 0
+        assert main(arguments(work, kind)) == 0
         assert "survival" in capsys.readouterr().out
     head = work / f"{kind}-head"
     made = json.loads((head / "config.json").read_text())["training"]
@@ -67,10 +76,10 @@ def test_a_head_of_each_kind_is_trained(
     assert not any(parameter.isnan().any() for parameter in module.parameters())
 
 
-def test_it_goes_on_where_it_was(work: Path, tiny_package: Path, source: Path) -> None:
+def test_it_goes_on_where_it_was(work: Path, arguments: Arguments) -> None:
     before = json.loads((work / "eagle3-head" / "config.json").read_text())["training"]
     shards = sorted(path.name for path in (work / "corpus").iterdir())
-    assert main(_arguments(tiny_package, source, work, "eagle3")) == 0
+    assert main(arguments(work, "eagle3")) == 0
     after = json.loads((work / "eagle3-head" / "config.json").read_text())["training"]
     assert after["updates"] > before["updates"]
     assert shards == sorted(path.name for path in (work / "corpus").iterdir())
@@ -122,12 +131,12 @@ def test_no_time_for_text_is_said(
 
 
 def test_a_device_that_is_not_there_is_said_first(
-    tiny_package: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: Arguments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    arguments = _arguments(tiny_package, source, tmp_path / "work", "mtp")
-    assert main([*arguments, "--device", "cuda"]) == 1
+    given = arguments(tmp_path / "work", "mtp")
+    assert main([*given, "--device", "cuda"]) == 1
     assert "no CUDA device" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
 
@@ -137,6 +146,7 @@ def test_nothing_but_a_trained_head_is_written_over(
     work: Path,
     tiny_package: Path,
     source: Path,
+    arguments: Arguments,
     taken: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -144,24 +154,21 @@ def test_nothing_but_a_trained_head_is_written_over(
     out = tmp_path / "out"
     shutil.copytree(source if taken == "source" else tiny_package, out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert main([*_arguments(tiny_package, source, work, "mtp"), "--out", str(out)]) == 1
+    assert main([*arguments(work, "mtp"), "--out", str(out)]) == 1
     printed = capsys.readouterr().err
     assert f"error: --out {out} holds a " in printed
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_trained_head_is_written_over(
-    work: Path, tiny_package: Path, source: Path, tmp_path: Path
-) -> None:
+def test_a_trained_head_is_written_over(work: Path, arguments: Arguments, tmp_path: Path) -> None:
     shutil.copytree(work / "eagle3-head", tmp_path / "out")
-    arguments = _arguments(tiny_package, source, work, "eagle3")
-    assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    given = arguments(work, "eagle3")
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0
 
 
 def test_a_directory_is_of_one_target(
     work: Path,
-    tiny_package: Path,
-    source: Path,
+    arguments: Arguments,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -169,13 +176,13 @@ def test_a_directory_is_of_one_target(
     theirs.mkdir()
     note = theirs / "target.json"
     note.write_text(json.dumps({"checkpoint": "theirs", "sha256": "5" * 64}))
-    assert main(_arguments(tiny_package, source, theirs, "mtp")) == 1
+    assert main(arguments(theirs, "mtp")) == 1
     assert f"--work {theirs} is a training for theirs (SHA-256 555555555555)" in (
         capsys.readouterr().err
     )
     assert not (theirs / "corpus").exists()
     note.write_text("{")
-    assert main(_arguments(tiny_package, source, theirs, "mtp")) == 1
+    assert main(arguments(theirs, "mtp")) == 1
     assert f"{note} cannot be used" in capsys.readouterr().err
 
 
@@ -202,8 +209,7 @@ def _of_another_text(path: Path) -> None:
 )
 def test_damage_is_said_by_name(
     work: Path,
-    tiny_package: Path,
-    source: Path,
+    arguments: Arguments,
     harmed: str,
     harm: Callable[[Path], None],
     words: str,
@@ -212,7 +218,7 @@ def test_damage_is_said_by_name(
 ) -> None:
     shutil.copytree(work, tmp_path / "work")
     harm(tmp_path / "work" / harmed)
-    assert main(_arguments(tiny_package, source, tmp_path / "work", "eagle3")) == 1
+    assert main(arguments(tmp_path / "work", "eagle3")) == 1
     printed = capsys.readouterr().err
     damaged = Path(tmp_path, "work", *harmed.split("/")[:2])
     assert printed.startswith(f"error: {damaged} cannot")
@@ -222,27 +228,25 @@ def test_damage_is_said_by_name(
 
 def test_features_without_their_text(
     work: Path,
-    tiny_package: Path,
-    source: Path,
+    arguments: Arguments,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(work, tmp_path / "work")
     orphan = tmp_path / "work" / "features" / "shard-00009-000000"
     shutil.copytree(tmp_path / "work" / "features" / "shard-00000-000000", orphan)
-    assert main(_arguments(tiny_package, source, tmp_path / "work", "eagle3")) == 1
+    assert main(arguments(tmp_path / "work", "eagle3")) == 1
     assert f"{orphan} cannot be used (there is no" in capsys.readouterr().err
 
 
 def test_no_time_to_learn_is_said(
     work: Path,
-    tiny_package: Path,
-    source: Path,
+    arguments: Arguments,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nothing was learned of this kind, so there is nothing to write."""
     shutil.copytree(work, tmp_path / "work", ignore=shutil.ignore_patterns("eagle3*", "m*"))
-    arguments = _arguments(tiny_package, source, tmp_path / "work", "eagle3")
-    assert main([*arguments, "--minutes", "0.0001"]) == 1
+    given = arguments(tmp_path / "work", "eagle3")
+    assert main([*given, "--minutes", "0.0001"]) == 1
     assert "no time left to learn" in capsys.readouterr().err

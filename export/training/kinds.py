@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +56,7 @@ class Basics:
         """The sizes are those in `kept`, once it is there."""
         if not kept.is_file():
             whole = slice(0, (TAPS + 1) * facts.hidden)
-            scratch = kept.with_suffix(f".{os.getpid()}.tmp.npy")
+            scratch = kept.with_suffix(".tmp.npy")
             np.save(scratch, measure(store, whole, seed).columns)
             scratch.replace(kept)
         with explained(kept, "remove it, and the checkpoint beside it, to begin anew"):
