@@ -26,6 +26,7 @@ from bench import (
     overhead,
     prefix,
     prompts,
+    run,
     share,
     speed,
 )
@@ -48,6 +49,7 @@ SUITES = (
     speed,
     prefix,
     kills,
+    run,
 )
 
 

@@ -31,7 +31,7 @@ class WireAnswer:
 
     Clock readings in seconds: `sent` the request, `first` and `last` delta with tokens (None for
     an answer without any). `first_tokens` came with the first delta. `ids` is empty unless
-    provenance was asked for.
+    provenance was asked for. `arrivals` are the readings of all deltas with tokens.
     """
 
     id: str
@@ -43,6 +43,7 @@ class WireAnswer:
     first: float | None
     last: float | None
     first_tokens: int
+    arrivals: tuple[float, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -147,8 +148,7 @@ class Client:
     async def _collect(self, sent: float) -> WireAnswer:
         parts: list[str] = []
         ids: list[int] = []
-        first: float | None = None
-        last: float | None = None
+        arrivals: list[float] = []
         first_tokens = 1
         while True:
             event = await self.event()
@@ -159,9 +159,9 @@ class Client:
                 if told is not None and not told["ids"]:
                     continue  # the rest of a text, no token
                 ids += told["ids"] if told is not None else ()
-                if first is None:
-                    first, first_tokens = now, len(told["ids"]) if told is not None else 1
-                last = now
+                if not arrivals:
+                    first_tokens = len(told["ids"]) if told is not None else 1
+                arrivals.append(now)
             elif event["type"] in _LAST_EVENTS:
                 break
         response = event["response"]
@@ -174,9 +174,10 @@ class Client:
             usage=response["usage"],
             timings=response["timings"],
             sent=sent,
-            first=first,
-            last=last,
+            first=arrivals[0] if arrivals else None,
+            last=arrivals[-1] if arrivals else None,
             first_tokens=first_tokens,
+            arrivals=tuple(arrivals),
         )
 
 

@@ -1,0 +1,100 @@
+"""A report as Markdown. Under every table stands what its columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.run.schema import REASONS, RunCell, RunReport
+from bench.run.tables import LAYOUTS, Layout, by_load, load_name, problems, rows_of
+
+
+def markdown(report: RunReport, plots: Sequence[str]) -> str:
+    """`plots` are names of files beside the report."""
+    first = report.cells[0]
+    parts = [
+        f"# {first.target.name}: benchmark of speculation",
+        _contract(report, first),
+        *_loads(report.cells),
+        *_problems(report.cells),
+        "## Plots",
+        *(f"![{name.removesuffix('.svg')}]({name})" for name in plots),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _contract(report: RunReport, cell: RunCell) -> str:
+    target, runtime, workload = cell.target, cell.runtime, cell.workload
+    used = ", ".join(f"{name} {version}" for name, version in runtime.versions.items())
+    lines = [
+        ("command", f"`{report.command}`"),
+        ("measured", f"{report.started}, {report.seconds:.0f} s"),
+        ("target", f"{target.checkpoint}, revision {target.revision or 'none'}"),
+        ("weights", f"{target.weight_type}, K/V {target.kv_type}, {target.architecture}"),
+        ("tokenizer", f"`{target.tokenizer[:16]}`"),
+        ("package", f"`{target.package[:16]}`"),
+        ("drafters", _drafters(report.cells)),
+        (
+            "runtime",
+            f"{runtime.provider}, {runtime.threads} threads, {runtime.slots} slots; {used}",
+        ),
+        ("hardware", str(runtime.hardware["processor"])),
+        (
+            "sampling",
+            f"top-p {cell.sampling.top_p:g}, seed {cell.sampling.seed}: "
+            + cell.sampling.seed_semantics,
+        ),
+        ("bonus token", cell.speculation.bonus_semantics),
+        (
+            "workload",
+            f"{workload.source}, {workload.repeats} repeats, answers of up to"
+            f" {workload.max_tokens} tokens",
+        ),
+    ]
+    return _table(("", ""), lines)
+
+
+def _drafters(cells: Sequence[RunCell]) -> str:
+    parts = {part.type: part for cell in cells for part in cell.drafter.parts}
+    named = [
+        f"{kind} ({part.checkpoint} {part.sha256[:8]})"
+        if isinstance(part.checkpoint, str) and isinstance(part.sha256, str)
+        else kind
+        for kind, part in parts.items()
+    ]
+    return ", ".join(named) or "none"
+
+
+def _loads(cells: Sequence[RunCell]) -> list[str]:
+    parts: list[str] = []
+    for (temperature, concurrency), members in by_load(cells).items():
+        parts.append(f"## {load_name(temperature, concurrency).capitalize()}")
+        for layout in LAYOUTS:
+            parts += [f"### {layout.title}", _filled(layout, members), _definitions(layout)]
+    return parts
+
+
+def _filled(layout: Layout, cells: Sequence[RunCell]) -> str:
+    return _table([column.header for column in layout.columns], rows_of(layout, cells))
+
+
+def _definitions(layout: Layout) -> str:
+    return "\n".join(f"- **{column.header}**: {column.definition}" for column in layout.columns)
+
+
+def _problems(cells: Sequence[RunCell]) -> list[str]:
+    found = problems(cells)
+    if not found:
+        return []
+    words = "\n".join(
+        f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
+    )
+    return ["## What has no figure", _table(("setting", "", "why"), found), words]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
