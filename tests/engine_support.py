@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.engine.costs import RunCosts
+from gateway.engine.costs.cache import Calibrated
+from gateway.engine.costs.calibration import Calibration
+from gateway.engine.costs.shape import RunShape
 from gateway.engine.engine import Engine
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
@@ -42,6 +44,9 @@ OFF = Speculation(drafter="off", policy="off")
 CONTEXT = 200
 GREEDY = Sampling()
 FLAT_COSTS = {2: 1.0, 8: 1.1, 32: 1.4}
+FLAT = Calibrated(
+    Calibration(tuple((RunShape(1, tokens), ms) for tokens, ms in FLAT_COSTS.items())), "never"
+)
 """Wide runs are cheap, as on a real target: `auto` drafts on any match."""
 
 
@@ -120,7 +125,7 @@ def build_engine(package: Package, learned: Learned | None = None, **options: in
         target,
         SlotPool(slots, can_copy=True),
         ProbeResult(exact=True, tokens=0, differences=()),
-        RunCosts(FLAT_COSTS),
+        FLAT,
         memory_need(package, chosen.slots, chosen.context, chosen.prefill_chunk),
         learned,
     )

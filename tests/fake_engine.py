@@ -27,7 +27,7 @@ from gateway.engine.requests import (
     TokenLogprob,
     Usage,
 )
-from gateway.engine.status import DrafterStatus, EngineStatus
+from gateway.engine.status import CostStatus, DrafterStatus, EngineStatus
 from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
 
@@ -176,6 +176,19 @@ class FakeEngine:
             waiting=0,
             memory_bytes=1,
             run_ms={2: 10.00049, 8: 12.0},
+            costs=CostStatus(
+                source="cached",
+                measured_at="2026-01-02T03:04:05+00:00",
+                scaled=1.1,
+                fit_error=-0.03,
+                per_row=0.5,
+                per_past=0.0012345678,
+                per_work=0.0,
+                factor=1.05,
+                residuals={2: 0.98, 0: 1.02},
+                tree=1.2,
+                overhead_ms=0.4,
+            ),
             drafter="ngram+eagle3",
             drafters=(DrafterStatus("ngram", loaded=True), eagle3),
         )

@@ -422,7 +422,7 @@ async def test_prompts_come_in_smaller_chunks_while_others_stream(
 ) -> None:
     async with running(tiny_package, prefill_chunk=20, busy_chunk=6) as engine:
         if busy:
-            engine.streaming(1)
+            engine.streams.enter(engine.pool_slots[0])
         await ask(engine, PROMPT, max_tokens=0)
         assert prefill_widths(engine) == widths
         await ask(engine, PROMPT, max_tokens=0, reuse_prefix=False, prefill_chunk=11)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.engine.draft_costs import DraftCosts
+from gateway.engine.costs.draft_costs import DraftCosts
 
 
 def test_between_and_beyond_what_was_measured_it_is_linear() -> None:

@@ -16,6 +16,19 @@ async def test_the_status_tells_what_was_measured_of_the_drafters() -> None:
     assert code == 200
     assert (status["model"], status["free_slots"], status["drafter"]) == (MODEL, 4, "ngram+eagle3")
     assert status["run_ms"] == {"2": 10.0, "8": 12.0}
+    assert status["costs"] == {
+        "source": "cached",
+        "measured_at": "2026-01-02T03:04:05+00:00",
+        "scaled": 1.1,
+        "fit_error": -0.03,
+        "per_row": 0.5,
+        "per_past": 0.00123457,
+        "per_work": 0.0,
+        "factor": 1.05,
+        "residuals": {"2": 0.98, "0": 1.02},
+        "tree": 1.2,
+        "overhead_ms": 0.4,
+    }
     ngram, eagle3 = status["drafters"]
     assert (ngram["name"], ngram["loaded"], ngram["checkpoint"]) == ("ngram", True, None)
     assert eagle3 == {

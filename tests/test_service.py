@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import uvloop
 
+from gateway.engine.costs.shape import RunShape
 from gateway.engine.service import ModelService, Verified
 from models.errors import UserError
 from models.slots import Slot
@@ -102,9 +103,19 @@ async def test_a_caller_gets_its_own_result_and_the_runs_size() -> None:
             calls = [asyncio.ensure_future(service.decode(row(index))) for index in (2, 0, 1)]
         answers = await gathered(*calls)
     assert [answer.result.greedy for answer in answers] == [[2], [0], [1]]
-    assert {(answer.tokens, answer.rows) for answer in answers} == {(6, 3)}
+    assert {answer.shape[:2] for answer in answers} == {(3, 6)}
     assert all(answer.run_ms > 0 for answer in answers)
     assert target.runs[1:] == [[2, 0, 1]]
+
+
+async def test_a_caller_knows_whether_a_chunk_was_in_its_run() -> None:
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            decode = asyncio.ensure_future(service.decode(row(1)))
+            chunk = asyncio.ensure_future(service.prefill(row(2, CHUNK), 0))
+        together = await gathered(decode, chunk)
+        (alone,) = await gathered(service.decode(row(1)))
+    assert [answer.prefilled for answer in (*together, alone)] == [True, True, False]
 
 
 async def test_a_caller_knows_whether_a_tree_was_in_its_run() -> None:
@@ -116,8 +127,9 @@ async def test_a_caller_knows_whether_a_tree_was_in_its_run() -> None:
             calls = [asyncio.ensure_future(service.decode(each)) for each in (tree, row(2))]
         together = await gathered(*calls)
         (alone,) = await gathered(service.decode(row(2)))
-    assert [answer.tree for answer in together] == [True, True]
-    assert alone.tree is False
+    assert [answer.shape.tree for answer in together] == [True, True]
+    assert alone.shape == RunShape(rows=1, tokens=2)
+    assert together[0].shape == RunShape(rows=2, tokens=5, past=1, work=3, tree=True)
 
 
 async def test_rows_beyond_the_graph_wait_in_order_of_arrival() -> None:

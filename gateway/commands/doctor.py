@@ -21,7 +21,7 @@ from gateway.settings import Settings
 from models.errors import UserError
 from models.memory import available_bytes, format_bytes, memory_need, require_memory
 from models.package import DrafterSpec, Package, load_package
-from models.processor import cpu_flags, has_integer_dot_product, processor_count
+from models.processor import cpu_flags, has_integer_dot_product, processor_count, processor_name
 from models.providers import load_onnxruntime, nvidia_devices, select_provider
 
 LIBRARIES = ("outpace", "aiohttp", "jinja2", "numpy", "orjson", "tokenizers", "uvloop")
@@ -88,21 +88,12 @@ def _processor() -> Section:
     return Section(
         "processor",
         {
-            "model": _processor_name(),
+            "model": processor_name(),
             "usable processors": processor_count(),
             "features": [flag for flag in INTEGER_FLAGS if flag in flags],
             "int8 dot products": has_integer_dot_product(),
         },
     )
-
-
-def _processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _gpu() -> Section:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.engine.controller import Controller
-from gateway.engine.costs import RunCosts
+from gateway.engine.costs.run_costs import RunCosts
+from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.drafting import Drafting
 from gateway.engine.record import Record
@@ -19,7 +20,7 @@ from gateway.engine.requests import (
     PromptScored,
 )
 from gateway.engine.scoring import PromptScores, RowsFrom, score
-from gateway.engine.service import ModelService
+from gateway.engine.service import ModelService, Verified
 from gateway.engine.transcript import Said, Transcript
 from models.draft import Draft
 from models.drafters.cascade import Cascade
@@ -37,6 +38,7 @@ class Resources(Protocol):
     drafters: Drafters
     tokenizer: Tokenizer
     costs: RunCosts
+    streams: Streams
     eos_ids: frozenset[int]
     context_length: int
 
@@ -53,11 +55,7 @@ class Resources(Protocol):
 
     def prefill_chunk(self) -> int: ...
 
-    def other_streams(self) -> int: ...
-
     def entering(self, change: int) -> None: ...
-
-    def streaming(self, change: int) -> None: ...
 
     def make_drafters(
         self, request: GenerationRequest, slot: Slot, sampler: Sampler
@@ -183,16 +181,18 @@ class Answer:
         outcome, _ = self._accept(rows, Draft())
         token = outcome.bonus
         self._say()
-        self._resources.streaming(1)
+        stream = self._resources.streams.enter(slot)
         try:
-            drafting = self._begin_drafting(slot, token)
+            drafting = self._begin_drafting(stream, token)
             while self._transcript.reason is None:
-                token = await self._round(slot, token, drafting)
+                token = await self._round(stream, token, drafting)
         finally:
-            self._resources.streaming(-1)
+            self._resources.streams.leave(stream)
 
-    async def _round(self, slot: Slot, token: int, drafting: Drafting | None) -> int:
+    async def _round(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
         """`token` is committed, but its K/V comes with this run; the next such token."""
+        clock = _RoundClock(self._resources, drafting)
+        slot = stream.slot
         draft = Draft() if drafting is None else await self._propose(drafting)
         row = make_row(slot, token, draft)
         verified = await self._resources.service.decode(row)
@@ -203,11 +203,14 @@ class Answer:
         self._record.mark_round(
             draft, outcome.path, taken, verify_ms=verified.run_ms, tree=row.parents is not None
         )
-        self._resources.costs.observe(verified.tokens, verified.run_ms, verified.tree)
+        stream.ran(len(row.tokens))
+        if not verified.prefilled:
+            self._resources.costs.observe(verified.shape, verified.run_ms)
         self._keep(slot, row, draft, outcome)
         if drafting is not None:
             drafting.commit(outcome.tokens(draft.tokens))
         self._say()
+        clock.stop(verified)
         return outcome.bonus
 
     def _keep(self, slot: Slot, row: Row, draft: Draft, outcome: Outcome) -> None:
@@ -219,12 +222,12 @@ class Answer:
         if path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
 
-    def _begin_drafting(self, slot: Slot, token: int) -> Drafting | None:
+    def _begin_drafting(self, stream: Stream, token: int) -> Drafting | None:
         """Drafters that know the prompt and the answer's first token."""
         if self._controller.policy == "off" or self._transcript.reason is not None:
             return None
-        cascade = self._resources.make_drafters(self._request, slot, self._sampler)
-        drafting = Drafting(cascade, self._controller, self._resources, slot)
+        cascade = self._resources.make_drafters(self._request, stream.slot, self._sampler)
+        drafting = Drafting(cascade, self._controller, self._resources, stream)
         drafting.reset(self._request.prompt)
         drafting.commit((token,))
         return drafting
@@ -272,6 +275,28 @@ class Answer:
         delta = self._transcript.take(self._record.rounds)
         if delta is not None:
             self._emit(delta)
+
+
+class _RoundClock:
+    """Times one round, for what it takes beside its runs."""
+
+    def __init__(self, resources: Resources, drafting: Drafting | None) -> None:
+        self._resources = resources
+        self._drafting = drafting
+        self._drafted_ms = self._draft_run_ms()
+        self._alone = len(resources.streams) == 1
+        self._started = time.perf_counter()
+
+    def stop(self, verified: Verified) -> None:
+        """Others' runs are no overhead: only rounds of a stream that was alone tell."""
+        if not self._alone or len(self._resources.streams) > 1 or verified.shape.rows > 1:
+            return
+        taken = (time.perf_counter() - self._started) * 1e3
+        drafted = self._draft_run_ms() - self._drafted_ms
+        self._resources.costs.overhead.observe(taken - verified.run_ms - drafted)
+
+    def _draft_run_ms(self) -> float:
+        return 0.0 if self._drafting is None else self._drafting.run_ms
 
 
 def make_row(slot: Slot, token: int, draft: Draft) -> Row:

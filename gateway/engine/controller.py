@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.engine.costs import RunCosts
-from gateway.engine.draft_costs import DraftCosts
+from gateway.engine.costs.draft_costs import DraftCosts
+from gateway.engine.costs.run_costs import RunCosts
+from gateway.engine.costs.shape import Load
 from gateway.engine.requests import Speculation
 from models.draft import Draft
 from models.drafters.survival import Survival, expected_tokens
@@ -51,11 +52,11 @@ class Plan(NamedTuple):
 class Controller:
     """Chooses what to draft and to verify for one request.
 
-    `auto` maximises expected tokens per millisecond: E[tau] / (T_draft + T_verify), plain decoding
-    among the candidates. `plan` decides from measured survival before a learned drafter is run,
-    `select` from the drafter's confidence in each token once there is a draft. Where no learned
-    drafter pays, one is tried now and then, within a share of the time, so that it comes back when
-    it does. `fixed` always asks for the same number of tokens, `off` for none.
+    `auto` maximises expected tokens per millisecond: E[tau] / (T_draft + T_verify + T_host), plain
+    decoding among the candidates. `plan` decides from measured survival before a learned drafter
+    is run, `select` from the drafter's confidence in each token once there is a draft. Where no
+    learned drafter pays, one is tried now and then, within a share of the time, so that it comes
+    back when it does. `fixed` always asks for the same number of tokens, `off` for none.
     """
 
     def __init__(self, speculation: Speculation, costs: RunCosts) -> None:
@@ -73,12 +74,12 @@ class Controller:
         return 0 if self._policy == "off" else max(0, min(self._limit, room))
 
     def plan(
-        self, free: Draft, learned: Sequence[Candidate], others: int, budget: int
+        self, free: Draft, learned: Sequence[Candidate], load: Load, budget: int
     ) -> Plan | None:
         """The learned drafter that is worth its run where `free` is proposed anyway, if any is.
 
-        `others` are the tokens that share the run; they wait for this draft as this request does
-        for theirs.
+        `load` is what shares the run: its streams wait for this draft as this request does for
+        theirs.
         """
         if budget <= 0 or not learned:
             return None
@@ -86,60 +87,63 @@ class Controller:
             best = max(learned, key=lambda each: each.expected(budget))
             worth = best.expected(budget) > expected_tokens(free) or not free.tokens
             return Plan(best.name, _most(best, budget)) if worth else None
-        gain, plan = self._best_plan(learned, others, budget)
-        if gain >= _LEAST_GAIN and gain > self._gain_of(free, others):
+        gain, plan = self._best_plan(learned, load, budget)
+        if gain >= _LEAST_GAIN and gain > self._gain_of(free, load):
             return plan
-        return self._probe(plan, learned, others)
+        return self._probe(plan, learned, load)
 
-    def select(self, draft: Draft, others: int) -> Draft:
+    def select(self, draft: Draft, load: Load) -> Draft:
         """The part of `draft` to verify, every token with those it follows, their order kept.
 
-        `others` are the tokens that share the run. A draft without confidence is believed. Where
+        `load` is what shares the run. A draft without confidence is believed. Where
         tokens were drawn (`draft.proposals`) and rule `classic` verifies them, the choice is only
         lossless if `confidence[i]` does not depend on which token was drawn at i: whether i is
         verified is then decided by what comes before it alone.
         """
         if self._policy != "auto":
             return draft
-        return _cut(draft, self._best_part(draft, others)[0].nodes)
+        return _cut(draft, self._best_part(draft, load)[0].nodes)
 
     def _best_plan(
-        self, learned: Sequence[Candidate], others: int, budget: int
+        self, learned: Sequence[Candidate], load: Load, budget: int
     ) -> tuple[float, Plan]:
         """The plan of most expected tokens per millisecond, against plain decoding."""
-        plain = self._costs.predict(others + 1)
+        host = self._costs.overhead.ms
+        plain = self._costs.predict(load.run(1)) + host
         best, plan = -1.0, Plan(learned[0].name, 1)
         for each in learned:
             for length, expected in _choices(each, budget):
-                cost = self._costs.predict(others + 1 + length, each.tree)
-                cost += (others + 1) * each.costs.predict(length)
+                cost = self._costs.predict(load.run(1 + length, each.tree)) + host
+                cost += load.rows * each.costs.predict(length)
                 gain = (1.0 + expected) * plain / cost
                 if gain > best:
                     best, plan = gain, Plan(each.name, length)
         return best, plan
 
-    def _probe(self, plan: Plan, learned: Sequence[Candidate], others: int) -> Plan | None:
+    def _probe(self, plan: Plan, learned: Sequence[Candidate], load: Load) -> Plan | None:
         """Once in a while the plan that came nearest to paying."""
-        plain = self._costs.predict(others + 1)
+        plain = self._costs.predict(load.run(1))
         (chosen,) = (each for each in learned if each.name == plan.name)
-        price = (others + 1) * chosen.costs.predict(plan.budget)
-        price += max(0.0, self._costs.predict(others + 1 + plan.budget, chosen.tree) - plain)
+        price = load.rows * chosen.costs.predict(plan.budget)
+        wider = self._costs.predict(load.run(1 + plan.budget, chosen.tree))
+        price += max(0.0, wider - plain)
         self._credit = min(self._credit + _PROBING * plain, price)
         if self._credit < price:
             return None
         self._credit = 0.0
         return plan
 
-    def _gain_of(self, draft: Draft, others: int) -> float:
-        return self._best_part(draft, others)[1]
+    def _gain_of(self, draft: Draft, load: Load) -> float:
+        return self._best_part(draft, load)[1]
 
-    def _best_part(self, draft: Draft, others: int) -> tuple[_Part, float]:
+    def _best_part(self, draft: Draft, load: Load) -> tuple[_Part, float]:
         """What to verify of `draft`, and how much faster than plain decoding that should be."""
-        plain = self._costs.predict(others + 1)
+        host = self._costs.overhead.ms
+        plain = self._costs.predict(load.run(1)) + host
         drawn = draft.proposals is not None and draft.parents is None
         best, best_gain = _Part((), 1.0), 1.0
         for part in _parts(draft):
-            cost = self._costs.predict(others + 1 + len(part.nodes), part.tree)
+            cost = self._costs.predict(load.run(1 + len(part.nodes), part.tree)) + host
             gain = part.expected * plain / cost
             # A lone token is padded to a run of two: the first draft token of a stream that is
             # alone is free, and needs no margin.

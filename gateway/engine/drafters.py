@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.engine.draft_costs import DraftCosts
+from gateway.engine.costs.draft_costs import DraftCosts
 from gateway.engine.learned import Learned
 from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, resolve

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Protocol
 
 from gateway.engine.controller import LONGEST_DRAFT, Candidate, Controller
+from gateway.engine.costs.shape import Load
+from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.service import ModelService
 from models.draft import Draft
 from models.drafters.cascade import Cascade
-from models.slots import Slot
 
 
 class Resources(Protocol):
@@ -24,14 +25,15 @@ class Resources(Protocol):
     @property
     def drafters(self) -> Drafters: ...
 
-    def other_streams(self) -> int: ...
+    @property
+    def streams(self) -> Streams: ...
 
 
 class Drafting:
-    """Follows the committed tokens of one answer, whose K/V is in `slot`.
+    """Follows the committed tokens of one answer, which is `stream`.
 
     A learned drafter that fails is dropped: the answer goes on without it. `spent_ms` is the time
-    that drafting took, without waiting for others' runs.
+    that drafting took, without waiting for others' runs; `run_ms` that of learned drafters' runs.
     """
 
     def __init__(
@@ -39,14 +41,15 @@ class Drafting:
         cascade: Cascade,
         controller: Controller,
         resources: Resources,
-        slot: Slot,
+        stream: Stream,
     ) -> None:
         self._cascade = cascade
         self._controller = controller
         self._resources = resources
-        self._slot = slot
+        self._stream = stream
         self._candidates = candidates(cascade, resources.drafters)
         self.spent_ms = 0.0
+        self.run_ms = 0.0
 
     def reset(self, prompt: Sequence[int]) -> None:
         self._cascade.reset(prompt)
@@ -60,16 +63,15 @@ class Drafting:
         if budget == 0:
             return Draft()
         started = time.perf_counter()
-        others = self._resources.other_streams()
         draft = self._cascade.propose_free(budget)
-        plan = self._controller.plan(draft, self._candidates, others, budget)
+        plan = self._controller.plan(draft, self._candidates, self._load(), budget)
         if plan is not None:
             self._spend_since(started)
             await self._run(plan.name, plan.budget)
             started = time.perf_counter()
             draft = self._cascade.join(budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
-        draft = trim(self._controller.select(draft, self._resources.other_streams()))
+        draft = trim(self._controller.select(draft, self._load()))
         self._spend_since(started)
         return draft
 
@@ -78,7 +80,7 @@ class Drafting:
         service = self._resources.service
         propose = partial(self._cascade.propose_learned, name, budget)
         try:
-            drafted = await service.draft(self._slot, propose)
+            drafted = await service.draft(self._stream.slot, propose)
         except Exception as error:
             if service.closed:
                 raise
@@ -87,9 +89,14 @@ class Drafting:
             self._candidates = [each for each in self._candidates if each.name != name]
             return
         self.spent_ms += drafted.run_ms
+        self.run_ms += drafted.run_ms
         if drafted.draft.tokens:
             (candidate,) = (each for each in self._candidates if each.name == name)
             candidate.costs.observe(budget, drafted.run_ms)
+
+    def _load(self) -> Load:
+        """What the draft's row joins by now."""
+        return self._resources.streams.load(self._stream)
 
     def _spend_since(self, started: float) -> None:
         self.spent_ms += (time.perf_counter() - started) * 1e3

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
-from gateway.engine.costs import RunCosts
+from gateway.engine.costs.cache import Calibrated
+from gateway.engine.costs.run_costs import RunCosts
+from gateway.engine.costs.streams import Streams
 from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
@@ -20,7 +22,7 @@ from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
-from gateway.engine.status import EngineStatus
+from gateway.engine.status import EngineStatus, cost_status
 from models.drafters.cascade import Cascade
 from models.drafters.store import CONTEXT
 from models.errors import UserError
@@ -46,14 +48,16 @@ class Engine:
         target: Target,
         pool: SlotPool,
         probed: ProbeResult,
-        costs: RunCosts,
+        calibrated: Calibrated,
         memory: MemoryNeed,
         learned: Learned | None = None,
     ) -> None:
         self.package = package
         self.options = options
         self.memory = memory
-        self.costs = costs
+        self.calibrated = calibrated
+        self.costs = RunCosts(calibrated.calibration.coefficients())
+        self.streams = Streams()
         self.probed = probed
         self.device = target.provider.device
         self.tokenizer = Tokenizer.load(package.file(package.manifest.tokenizer))
@@ -71,23 +75,30 @@ class Engine:
         self._automatic = AUTO
         self._trees: asyncio.Task[None] | None = None
         self._orders = 0
-        self._streams = 0
         self._draining = False
 
     @classmethod
     async def start(
-        cls, package: Package, options: EngineOptions, report: Report | None = None
+        cls,
+        package: Package,
+        options: EngineOptions,
+        report: Report | None = None,
+        *,
+        recalibrate: bool = False,
     ) -> Engine:
-        """Load, probe and calibrate. Raises `UserError` when the package cannot run here."""
+        """Load, probe and calibrate; with `recalibrate` whatever is kept of earlier starts.
+
+        Raises `UserError` when the package cannot run here.
+        """
         report = report or (lambda line: None)
-        loaded = await asyncio.to_thread(load, package, options, report)
+        loaded = await asyncio.to_thread(load, package, options, report, recalibrate=recalibrate)
         engine = cls(
             package,
             options,
             loaded.target,
             loaded.pool,
             loaded.probed,
-            loaded.costs,
+            loaded.calibrated,
             loaded.memory,
             loaded.learned,
         )
@@ -154,6 +165,7 @@ class Engine:
             waiting=self._queue.waiting,
             memory_bytes=self.memory.total,
             run_ms=self.costs.table(),
+            costs=cost_status(self.costs, self.calibrated),
             drafter=self._resolved(Speculation(self.options.drafter)).drafter,
             drafters=self.drafters.status(),
         )
@@ -209,16 +221,10 @@ class Engine:
         return self._queue.compact(slot, start, path)
 
     def prefill_chunk(self) -> int:
-        return self.options.busy_chunk if self._streams else self.options.prefill_chunk
-
-    def other_streams(self) -> int:
-        return max(0, self._streams - 1)
+        return self.options.busy_chunk if len(self.streams) else self.options.prefill_chunk
 
     def entering(self, change: int) -> None:
         self._queue.entering(change)
-
-    def streaming(self, change: int) -> None:
-        self._streams += change
 
     def next_order(self) -> int:
         self._orders += 1

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gateway.engine.costs import CALIBRATION_WIDTHS, RunCosts
+from gateway.engine.costs.cache import Calibrated, CalibrationCache, Key, obtain
 from gateway.engine.learned import Learned, learned_drafters
 from gateway.engine.options import EngineOptions
 from models.chat_template import ChatTemplate
 from models.errors import UserError
+from models.locations import cache_directory
 from models.memory import MemoryNeed, memory_need, require_memory
 from models.package import Package
 from models.probe import ProbeResult, probe
-from models.processor import has_integer_dot_product
-from models.providers import select_provider
-from models.slots import Slot, SlotPool
-from models.target import Row, Target
+from models.processor import has_integer_dot_product, processor_count, processor_name
+from models.providers import Provider, load_onnxruntime, select_provider
+from models.slots import SlotPool
+from models.target import Target
 
 Report = Callable[[str], None]
 
@@ -34,13 +35,18 @@ class Loaded:
     target: Target
     pool: SlotPool
     probed: ProbeResult
-    costs: RunCosts
+    calibrated: Calibrated
     memory: MemoryNeed
     learned: Learned | None
 
 
-def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
-    """Load, probe and calibrate. Raises `UserError` when the package cannot run here."""
+def load(
+    package: Package, options: EngineOptions, report: Report, *, recalibrate: bool = False
+) -> Loaded:
+    """Load, probe and calibrate. Raises `UserError` when the package cannot run here.
+
+    With `recalibrate` no calibration that was kept is used.
+    """
     context = slot_context(package, options)
     spec = package.manifest.target
     provider = select_provider(options.device, spec.device)
@@ -65,10 +71,30 @@ def load(package: Package, options: EngineOptions, report: Report) -> Loaded:
     report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
     probed = probe(target, slots, spec.vocab_size)
     report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
-    costs = RunCosts(measure_costs(target, slots[0]))
+    cache = CalibrationCache(cache_directory() / "calibration")
+    key = _calibration_key(package, provider, options, context)
+    calibrated = obtain(target, slots, cache, key, fresh=recalibrate)
+    report(
+        f"run times {'kept since' if calibrated.cached else 'measured'} {calibrated.measured_at}"
+    )
     pool = SlotPool(slots, can_copy=provider.memory == "cpu")
     learned = learned_drafters(package, provider, options.threads)
-    return Loaded(target, pool, probed, costs, need, learned)
+    return Loaded(target, pool, probed, calibrated, need, learned)
+
+
+def _calibration_key(
+    package: Package, provider: Provider, options: EngineOptions, context: int
+) -> Key:
+    files = sorted(entry.sha256 for entry in package.manifest.files.values())
+    return Key(
+        package=hashlib.sha256("".join(files).encode()).hexdigest(),
+        provider=provider.onnxruntime_names[0],
+        threads=options.threads or processor_count(),
+        onnxruntime=load_onnxruntime().__version__,
+        processor=processor_name(),
+        context=context,
+        rows=min(max(package.row_counts), options.slots),
+    )
 
 
 def yielding_thread() -> ThreadPoolExecutor:
@@ -99,15 +125,3 @@ def slot_context(package: Package, options: EngineOptions) -> int:
             param="context",
         )
     return options.context or most
-
-
-def measure_costs(target: Target, slot: Slot, repeats: int = 3) -> dict[int, float]:
-    """Milliseconds of a run by width, the least of `repeats` rounds over all widths."""
-    widths = [width for width in CALIBRATION_WIDTHS if width <= slot.context]
-    costs = dict.fromkeys(widths, float("inf"))
-    for _ in range(repeats):
-        for width in widths:
-            started = time.perf_counter()
-            target.run([Row(slot, (0,) * width, logits=width)])
-            costs[width] = min(costs[width], (time.perf_counter() - started) * 1e3)
-    return costs

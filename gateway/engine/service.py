@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from gateway.engine.costs.shape import RunShape
 from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
@@ -21,17 +22,15 @@ Run = Callable[[Sequence[Row]], list[RowResult]]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A row's result, how long its run took, and how wide the run was.
+    """A row's result, the time of the whole run, and the shape of everything packed into it.
 
-    `run_ms` is the whole run's time; `tokens` and `rows` count everything packed into it, `tree`
-    says whether a tree was among it.
+    `prefilled` says whether a chunk of a prompt was among it.
     """
 
     result: RowResult
     run_ms: float
-    tokens: int
-    rows: int
-    tree: bool
+    shape: RunShape
+    prefilled: bool
 
 
 class Drafted(NamedTuple):
@@ -45,6 +44,7 @@ class Drafted(NamedTuple):
 class _WaitingRow:
     row: Row
     order: int
+    prefill: bool
     future: asyncio.Future[Verified] = field(repr=False)
 
 
@@ -150,7 +150,8 @@ class ModelService:
 
     async def _submit_row(self, queue: deque[_WaitingRow], row: Row, order: int) -> Verified:
         self._require_open()
-        waiting = _WaitingRow(row, order, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
+        waiting = _WaitingRow(row, order, queue is self._prefills, future)
         queue.append(waiting)
         self._wake(self._target)
         try:
@@ -270,11 +271,14 @@ def _timed_drafts(batch: Sequence[_WaitingDraft]) -> list[Drafted | Exception]:
 
 
 def _answer(batch: list[_WaitingRow], results: list[RowResult], run_ms: float) -> None:
-    tokens = sum(len(item.row.tokens) for item in batch)
-    tree = any(item.row.parents is not None for item in batch)
+    shape = RunShape.of(
+        ((item.row.past, len(item.row.tokens)) for item in batch),
+        tree=any(item.row.parents is not None for item in batch),
+    )
+    prefilled = any(item.prefill for item in batch)
     for item, result in zip(batch, results, strict=True):
         if not item.future.done():
-            item.future.set_result(Verified(result, run_ms, tokens, len(batch), tree))
+            item.future.set_result(Verified(result, run_ms, shape, prefilled))
 
 
 def _closing() -> UserError:

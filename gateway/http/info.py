@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.engine.names import NGRAM
-from gateway.engine.status import EngineStatus
+from gateway.engine.status import CostStatus, EngineStatus
 from gateway.http.backend import Engine
 from gateway.http.fields import missing
 from gateway.http.gateway import Gateway, model_not_found
@@ -81,6 +81,7 @@ def _status(status: EngineStatus) -> dict[str, Any]:
     return {
         **written,
         "run_ms": _milliseconds(status.run_ms),
+        "costs": _costs(status.costs),
         "drafters": [
             {
                 **drafter,
@@ -90,6 +91,17 @@ def _status(status: EngineStatus) -> dict[str, Any]:
             for drafter in written["drafters"]
         ],
     }
+
+
+def _costs(costs: CostStatus) -> dict[str, Any]:
+    """A cached token costs nanoseconds: six digits count, not so many decimals."""
+    written = dataclasses.asdict(costs)
+    residuals = {str(most): _rounded(each) for most, each in costs.residuals.items()}
+    return {**{name: _rounded(value) for name, value in written.items()}, "residuals": residuals}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _milliseconds(by_width: Mapping[int, float]) -> dict[str, float]:

@@ -1,0 +1,124 @@
+"""What a target run costs by its shape: calibrated at start-up, corrected by every run."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from gateway.engine.costs.coefficients import Coefficients
+from gateway.engine.costs.overhead import RoundOverhead
+from gateway.engine.costs.shape import RunShape
+
+_CORRECTION = 0.05
+"""Weight of one run in the running correction."""
+
+_SLOW = 0.01
+"""The same for how runs of about one width differ from the others."""
+
+_OBLIVION = 0.002
+"""What each chain run takes off the surcharge of trees, so that they are tried again in time."""
+
+_WORST = 4.0
+"""How many times what was expected a run counts for at most: noise is no measurement."""
+
+_LISTED = 160
+"""Runs of up to so many tokens are looked up."""
+
+BUCKETS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+"""The most tokens of each bucket of widths but the last, which holds all wider runs."""
+
+
+class Corrections(NamedTuple):
+    """`factor` of all runs; `residuals` of the buckets that were seen, by their most tokens (0: the
+    widest); `tree`, the surcharge of trees."""
+
+    factor: float
+    residuals: tuple[tuple[int, float], ...]
+    tree: float
+
+
+class RunCosts:
+    """Milliseconds of a target run by its shape.
+
+    `coefficients` are the calibration's; `observe` scales all of it, since a busier machine makes
+    everything dearer, and more slowly each bucket of widths. Ratios of two shapes are what
+    decisions use. A run that verifies a tree pays a surcharge, known from such runs alone.
+    `overhead` is what a round takes beside its runs.
+    """
+
+    def __init__(self, coefficients: Coefficients) -> None:
+        self.coefficients = coefficients
+        self.overhead = RoundOverhead()
+        self._bucket = [bisect_left(BUCKETS, tokens) for tokens in range(_LISTED + 1)]
+        self._widths = [coefficients.width(tokens) for tokens in range(_LISTED + 1)]
+        self._factor = 1.0
+        self._residuals = [1.0] * (len(BUCKETS) + 1)
+        self._seen = [0.0] * (len(BUCKETS) + 1)
+        self._surcharge = 1.0
+        self._apply()
+
+    @classmethod
+    def by_width(cls, measured: Mapping[int, float]) -> RunCosts:
+        """Of milliseconds by tokens alone."""
+        return cls(Coefficients.by_width(measured))
+
+    def predict(self, shape: RunShape) -> float:
+        """Expected milliseconds of the run."""
+        rows, tokens, past, work, tree = shape
+        cost = self._table[tokens] if tokens <= _LISTED else self._wide(tokens)
+        cost += self._per_row * (rows - 1) + self._per_past * past + self._per_work * work
+        return cost * max(1.0, self._surcharge) if tree else cost
+
+    def observe(self, shape: RunShape, milliseconds: float) -> None:
+        """Correct what is known by a run that took `milliseconds`."""
+        if shape.tokens > self.coefficients.curve[-1][0]:
+            return  # wider than anything measured: a prefill chunk rode along
+        chain = self.predict(shape._replace(tree=False))
+        ratio = min(milliseconds / chain, _WORST)
+        if shape.tree:
+            self._surcharge += _CORRECTION * (ratio - self._surcharge)
+            return
+        self._factor *= 1 + _CORRECTION * (ratio - 1)
+        self._surcharge += _OBLIVION * (1.0 - self._surcharge)
+        self._correct_bucket(bisect_left(BUCKETS, shape.tokens), ratio)
+        self._apply()
+
+    def table(self) -> dict[int, float]:
+        """The curve in force, for one row without a past."""
+        return {tokens: self.predict(RunShape(1, tokens)) for tokens, _ in self.coefficients.curve}
+
+    def corrections(self) -> Corrections:
+        residuals = zip((*BUCKETS, 0), self._residuals, self._seen, strict=True)
+        seen = tuple((most, residual) for most, residual, weight in residuals if weight)
+        return Corrections(self._factor, seen, max(1.0, self._surcharge))
+
+    def _correct_bucket(self, bucket: int, ratio: float) -> None:
+        """What all buckets that were seen have in common goes into the factor."""
+        self._seen = [(1 - _SLOW) * weight for weight in self._seen]
+        self._seen[bucket] += _SLOW
+        self._residuals[bucket] *= 1 + _SLOW * (ratio - 1)
+        pairs = zip(self._seen, self._residuals, strict=True)
+        common = sum(weight * residual for weight, residual in pairs) / sum(self._seen)
+        self._factor *= common
+        self._residuals = [
+            residual / common if weight else residual
+            for weight, residual in zip(self._seen, self._residuals, strict=True)
+        ]
+
+    def _apply(self) -> None:
+        scales = [self._factor * residual for residual in self._residuals]
+        corrected = (
+            ms * scales[bucket] for ms, bucket in zip(self._widths, self._bucket, strict=True)
+        )
+        # Nor may a correction make a wider run look cheaper than a narrower one.
+        self._table = list(accumulate(corrected, max))
+        self._per_row = self._factor * self.coefficients.per_row
+        self._per_past = self._factor * self.coefficients.per_past
+        self._per_work = self._factor * self.coefficients.per_work
+
+    def _wide(self, tokens: int) -> float:
+        last = self._table[-1]
+        more = self.coefficients.width(tokens) - self._widths[-1]
+        return last + self._factor * self._residuals[-1] * more

@@ -1,0 +1,57 @@
+"""The shape of a target run: what its time depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from models.rows import LEAST_WIDTH
+
+
+class RunShape(NamedTuple):
+    """`rows` of the run with `tokens` in all; `past` is the sum over rows of cached tokens, `work`
+    that of cached tokens times the row's own, of which the kernel sees two at least. `tree`: not
+    all rows are chains."""
+
+    rows: int
+    tokens: int
+    past: int = 0
+    work: int = 0
+    tree: bool = False
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int]], tree: bool = False) -> RunShape:
+        """From (cached, tokens) of every row."""
+        pairs = tuple(rows)
+        return cls(
+            len(pairs),
+            sum(tokens for _, tokens in pairs),
+            sum(cached for cached, _ in pairs),
+            sum(cached * max(tokens, LEAST_WIDTH) for cached, tokens in pairs),
+            tree,
+        )
+
+    def with_tokens(self, extra: int, cached: int, tree: bool = False) -> RunShape:
+        """With one more row, of `extra` tokens behind `cached` ones."""
+        rows, tokens, past, work, branched = self
+        work += cached * max(extra, LEAST_WIDTH)
+        return RunShape(rows + 1, tokens + extra, past + cached, work, branched or tree)
+
+
+NOBODY = RunShape(0, 0)
+
+
+class Load(NamedTuple):
+    """What a request's row joins: the rows of the `others`; it follows `cached` tokens itself."""
+
+    others: RunShape = NOBODY
+    cached: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Everybody who waits for the run."""
+        return self.others.rows + 1
+
+    def run(self, tokens: int, tree: bool = False) -> RunShape:
+        """The run where the request's own row has so many tokens."""
+        return self.others.with_tokens(tokens, self.cached, tree)
