@@ -30,8 +30,8 @@ def test_times_and_lengths_are_per_round() -> None:
     assert metrics.verify_time == Quantity(10.0, "ms/round")
     # nine tokens of 5 ms, less 42 ms that were drafting and verifying, over four rounds
     assert metrics.overhead_time == Quantity(0.75, "ms/round")
-    assert metrics.tau == Quantity(2.25, "tokens")
-    assert metrics.accepted_length == Quantity(1.25, "tokens")
+    assert metrics.tau == Quantity(2.25, "tokens/round")
+    assert metrics.accepted_length == Quantity(1.25, "tokens/round")
     assert metrics.alpha == Quantity(0.625, "share")
     assert metrics.survival == (Quantity(0.75, "share"), Quantity(0.5, "share"))
     assert metrics.tpot == Quantity(6.0, "ms")

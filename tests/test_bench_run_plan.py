@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import get_args
 
 import pytest
@@ -18,10 +19,12 @@ QUESTIONS = [Question(str(n), "all", ("a",)) for n in range(3)]
 DEFAULT = Speculation()
 
 
-def planned(*arguments: str, quick: bool = False) -> Plan:
+def planned(
+    *arguments: str, quick: bool = False, questions: Sequence[Question] = QUESTIONS
+) -> Plan:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    setup = Setup(fake_package(), QUESTIONS, quick=quick)
+    setup = Setup(fake_package(), questions, quick=quick)
     return plan_of(parser.parse_args(arguments), setup)
 
 
@@ -102,3 +105,8 @@ def test_wires_say_what_is_asked_for() -> None:
 def test_what_cannot_be_asked_is_named(arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(UserError, match=said):
         planned(*arguments)
+
+
+def test_no_category_may_be_called_as_all_of_them_are() -> None:
+    with pytest.raises(UserError, match="stands for every prompt"):
+        planned(questions=[*QUESTIONS, Question("4", "copy", ("a",))])

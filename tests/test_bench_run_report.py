@@ -113,7 +113,12 @@ def test_what_works_is_measured(report: dict[str, Any]) -> None:
         assert baseline["interval"]["low"] <= baseline["ratio"]["value"]
         assert baseline["ratio"]["value"] <= baseline["interval"]["high"]
         assert cell["workload"]["output_tokens"] == {"value": 24.0, "unit": "tokens"}
-        assert cell["speculation"]["proposed_length"] == {"value": 4, "unit": "tokens"}
+        assert cell["speculation"]["length_limit"] == {"value": 4, "unit": "tokens"}
+        proposed = cell["speculation"]["proposed_length"]
+        accepted = metrics["accepted_length"]
+        assert proposed["unit"] == accepted["unit"] == "tokens/round"
+        assert 0 < proposed["value"] <= 4
+        assert accepted["value"] / proposed["value"] == pytest.approx(metrics["alpha"]["value"])
     assert alone["drafter"]["parts"][0]["checkpoint"]["absent"] == "unsupported"
     (mixed, _) = cells_of(report, "ngram fixed:4", "qa")[::-1]
     assert mixed["metrics"]["throughput"]["absent"] == "not_comparable"

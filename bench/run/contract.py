@@ -10,10 +10,11 @@ from typing import Any
 from bench.machine import describe_machine, package_digest, versions
 from bench.prompts import Question
 from bench.run.against import against
-from bench.run.metrics import TOKENS, metrics_of
+from bench.run.metrics import MEAN, TOKENS, metrics_of
 from bench.run.observed import Observed, Outcome
-from bench.run.plan import BASELINE, Condition, Plan
+from bench.run.plan import BASELINE, Condition, Plan, RunSetting
 from bench.run.schema import (
+    ALL,
     Absent,
     DrafterGroup,
     DrafterPart,
@@ -29,8 +30,6 @@ from bench.run.schema import (
 from bench.setup import Setup
 from gateway.engine.names import resolve
 from models.package import Manifest, Package
-
-ALL = "all"
 
 _SEEDS = (
     "a request has a stream of random numbers of its own, a function of seed, position and token;"
@@ -148,18 +147,25 @@ def _speculation(
 ) -> SpeculationGroup:
     setting = condition.setting
     off = Absent("unsupported", "nothing is drafted")
-    if setting.length is not None:
-        length: Metric = Quantity(setting.length, TOKENS)
-    else:
-        why = f"the policy {setting.policy!r} chooses it every round"
-        length = Absent("missing", why) if setting.drafts else off
+    rounds = sum(one.timings["rounds"] for one in answers)
+    verified = sum(one.timings["draft_n"] for one in answers)
+    proposed = (
+        Quantity(verified / rounds, MEAN) if rounds else Absent("missing", "no round was run")
+    )
     return SpeculationGroup(
         policy=setting.policy,
-        proposed_length=length,
+        length_limit=_limit(setting) if setting.drafts else off,
+        proposed_length=(outcome.absent or proposed) if setting.drafts else off,
         rule=setting.rule or off,
         lossless=outcome.absent or all(one.timings["lossless"] for one in answers),
         bonus_semantics=_BONUS,
     )
+
+
+def _limit(setting: RunSetting) -> Metric:
+    if setting.length is None:
+        return Absent("unsupported", f"none was asked for: the policy {setting.policy!r} chooses")
+    return Quantity(setting.length, TOKENS)
 
 
 def _workload(

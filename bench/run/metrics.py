@@ -11,7 +11,8 @@ from bench.run.plan import FEWEST_TOKENS
 from bench.run.schema import Absent, Metric, MetricsGroup, Quantity
 from bench.run.statistics import PERCENTILES, percentiles
 
-MS, MS_ROUND, TOKENS, SHARE, RATE = "ms", "ms/round", "tokens", "share", "tokens/s"
+MS, MS_ROUND, TOKENS, MEAN = "ms", "ms/round", "tokens", "tokens/round"
+SHARE, RATE = "share", "tokens/s"
 
 _NOTHING_DRAFTED = Absent("unsupported", "speculation is off")
 _NEVER_VERIFIED = Absent("missing", "no draft was verified")
@@ -43,8 +44,8 @@ def metrics_of(outcome: Outcome, category: str | None) -> MetricsGroup:
         else _NOTHING_DRAFTED,
         verify_time=per_round(sum(each["verify_ms"] for each in timings)),
         overhead_time=_overhead(answers),
-        tau=per_round(advanced, TOKENS),
-        accepted_length=per_round(accepted, TOKENS) if drafted else undrafted,
+        tau=per_round(advanced, MEAN),
+        accepted_length=per_round(accepted, MEAN) if drafted else undrafted,
         alpha=Quantity(accepted / drafted, SHARE) if drafted else undrafted,
         survival=_survival(answers) or undrafted,
         ttft=_spread([a.ttft_ms for a in answers if a.ttft_ms is not None], (50, 90), _CACHED),

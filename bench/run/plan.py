@@ -10,6 +10,7 @@ from typing import Any
 from bench.drafter_settings import ALL, drafters_of
 from bench.drafting import AUTO, OFF
 from bench.naturals import natural
+from bench.run.schema import ALL as TOGETHER
 from bench.setup import Setup
 from gateway.engine.names import is_name, resolve
 from gateway.engine.requests import Speculation
@@ -133,6 +134,14 @@ def plan_of(parsed: argparse.Namespace, setup: Setup) -> Plan:
     if repeats < 1 or parsed.max_tokens < FEWEST_TOKENS:
         raise _usage(
             "max_tokens", f"must be at least {FEWEST_TOKENS}, and --repeats at least 1", parsed
+        )
+    categories = {question.category for question in setup.questions}
+    if len(categories) > 1 and TOGETHER in categories:
+        raise UserError(
+            f"some prompts have no category, or {TOGETHER!r}, which stands for every prompt: name"
+            " another.",
+            code="prompts_invalid",
+            param="prompts",
         )
     drafters = _drafters(parsed.drafters, setup)
     return Plan(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bench.run.contract import ALL
-from bench.run.schema import Absent, Interval, Metric, Quantity, RunCell
+from bench.run.schema import ALL, Absent, Interval, Metric, Quantity, RunCell
 from bench.run.tables import by_load, load_name
 from models.plot import Bar, Bars, Line, bar_plot, line_plot
 

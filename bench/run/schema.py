@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 SCHEMA = "outpace-bench-run/1"
+ALL = "all"
+"""The category of a cell of every prompt."""
 
 Reason = Literal["missing", "unsupported", "failed", "not_comparable"]
 
@@ -98,7 +100,11 @@ class SamplingGroup:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationGroup:
+    """`length_limit` is what requests asked for at most (with the policy `fixed` exactly, where the
+    drafter knows so many); `proposed_length` is measured: draft tokens verified per round."""
+
     policy: str
+    length_limit: Metric
     proposed_length: Metric
     rule: Text
     lossless: bool | Absent
@@ -119,7 +125,7 @@ class RuntimeGroup:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGroup:
-    """`category` `all` is every category together. Token counts are means of an answer."""
+    """`category` is one of the prompts' or `ALL`. Token counts are means of an answer."""
 
     source: str
     category: str

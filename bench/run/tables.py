@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.run.plan import FEWEST_TOKENS
-from bench.run.schema import Absent, Interval, Metric, Quantity, RunCell
+from bench.run.schema import ALL, Absent, Interval, Metric, Quantity, RunCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,11 @@ OVERHEAD = Column(
 TAU = Column(
     "tau", "tokens a round advances, bonus token included", lambda cell: shown(cell.metrics.tau)
 )
+PROPOSED = Column(
+    "proposed",
+    "draft tokens verified per round",
+    lambda cell: shown(cell.speculation.proposed_length),
+)
 ACCEPTED = Column(
     "accepted",
     "draft tokens accepted per round",
@@ -149,14 +154,19 @@ SPEED = Layout(
 )
 ROUNDS = Layout(
     "Rounds",
-    (SETTING, CATEGORY, DRAFT, VERIFY, OVERHEAD, TAU, ACCEPTED, ALPHA, SURVIVAL),
+    (SETTING, CATEGORY, DRAFT, VERIFY, OVERHEAD, TAU, PROPOSED, ACCEPTED, ALPHA, SURVIVAL),
 )
 LATENCY = Layout("Latency and throughput", (SETTING, CATEGORY, TTFT, GAPS, THROUGHPUT, OFFS))
 LAYOUTS = (SPEED, ROUNDS, LATENCY)
 
 
 def rows_of(layout: Layout, cells: Sequence[RunCell]) -> list[tuple[str, ...]]:
-    return [tuple(column.show(cell) for column in layout.columns) for cell in cells]
+    """A setting without any figure has one row, not one for each category."""
+    return [
+        tuple(column.show(cell) for column in layout.columns)
+        for cell in cells
+        if cell.workload.category == ALL or isinstance(cell.workload.output_tokens, Quantity)
+    ]
 
 
 def problems(cells: Sequence[RunCell]) -> list[tuple[str, str, str]]:
