@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from gateway.engine.costs.shape import Load, RunShape
+from gateway.engine.costs.streams import Stream
 from gateway.engine.requests import Speculation
 from models.draft import Draft
 from models.package import Package
@@ -443,3 +446,53 @@ async def test_times_are_measured(tiny_package: Path) -> None:
     assert timings.tpot_ms is not None
     assert timings.verify_ms > 0
     assert timings.tpot_ms > 0
+
+
+async def test_a_stream_sees_what_others_bring(tiny_package: Path) -> None:
+    """Their rows, what they have cached and their tokens of late, not a token each."""
+    async with running(tiny_package) as engine:
+        loads: list[Load] = []
+        load = engine.streams.load
+
+        def recorded(stream: Stream) -> Load:
+            loads.append(load(stream))
+            return loads[-1]
+
+        engine.streams.load = recorded  # type: ignore[method-assign]
+        fixed = Speculation(drafter="ngram", policy="fixed", length=4)
+        await asyncio.gather(*(ask(engine, PROMPT, speculation=fixed) for _ in range(2)))
+        assert len(engine.streams) == 0
+    shared = [load for load in loads if load.others.rows == 1]
+    assert shared
+    assert all(load.cached >= len(PROMPT) for load in loads)
+    assert all(load.others.past >= len(PROMPT) for load in shared)
+    assert max(load.others.tokens for load in shared) > 1
+
+
+async def test_rounds_in_company_teach_no_overhead(tiny_package: Path) -> None:
+    async with running(tiny_package) as engine:
+        company = engine.streams.enter(engine.pool_slots[3])
+        await ask(engine, PROMPT, max_tokens=8)
+        assert engine.costs.overhead.ms == 0
+        assert engine.costs.corrections().residuals, "but what their runs cost"
+        engine.streams.leave(company)
+        await ask(engine, PROMPT, max_tokens=8)
+        assert engine.costs.overhead.ms > 0
+
+
+async def test_runs_that_a_chunk_rides_along_in_teach_nothing(tiny_package: Path) -> None:
+    async with running(tiny_package, busy_chunk=6) as engine:
+        observed: list[RunShape] = []
+
+        def record(shape: RunShape, milliseconds: float) -> None:
+            observed.append(shape)
+
+        engine.costs.observe = record  # type: ignore[method-assign]
+        prompts = [make_prompt(100, seed) for seed in range(2)]
+        await asyncio.gather(
+            *(ask(engine, each, max_tokens=60, speculation=OFF) for each in prompts)
+        )
+        mixed = [run for run in engine.target.runs if {1, 6} <= {len(row.tokens) for row in run}]
+    assert mixed, "a chunk rode along"
+    assert observed
+    assert all(shape.tokens == shape.rows for shape in observed)

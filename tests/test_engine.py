@@ -340,6 +340,8 @@ class TestStart:
         assert (status.free_slots, status.running, status.waiting, status.kv_tokens) == (3, 0, 0, 0)
         assert (status.exact, status.differences) == (True, ())
         assert min(status.run_ms) == 2
+        assert status.costs.source in ("measured", "cached")
+        assert engine.costs.overhead.ms > 0, "it was alone"
         assert all(cost > 0 for cost in status.run_ms.values())
         assert status.memory_bytes == engine.memory.total > 0
         assert any(line.startswith("memory needed:") for line in lines)
@@ -347,6 +349,25 @@ class TestStart:
         assert engine.context_length == 128
         assert said.ids == expected[PROMPTS[4]]
         assert said.finished.timings.exact is True
+
+    async def test_what_runs_cost_is_kept_between_starts(
+        self, package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another start may find the machine too busy to believe it, but never another's."""
+        monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+        options = EngineOptions(slots=2, context=64)
+        for recalibrate, kept in ((False, 1), (True, 1)):
+            engine = await Engine.start(package, options, recalibrate=recalibrate)
+            await engine.close()
+            assert engine.status().costs.source == "measured"
+            assert len(list((tmp_path / "calibration").iterdir())) == kept
+        monkeypatch.setattr("gateway.engine.costs.cache._NEAR", float("inf"))
+        engine = await Engine.start(package, options)
+        await engine.close()
+        assert engine.status().costs.source == "cached"
+        engine = await Engine.start(package, EngineOptions(slots=1, context=64))
+        await engine.close()
+        assert engine.status().costs.source == "measured"
 
     async def test_the_package_decides_where_nothing_is_asked(self, package: Package) -> None:
         engine = await Engine.start(package, EngineOptions())

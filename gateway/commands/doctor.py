@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import platform
 import shutil
@@ -13,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gateway.commands.calibrate import Figures, as_json, meaning, measure, plot, tables
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.serve import bind, require_safe_address
 from gateway.engine.loading import slot_context
@@ -40,17 +42,38 @@ class Section:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--calibrate", action="store_true", help="measure what runs cost, whatever is kept of that"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write the calibration there as SVG"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
-    sections = examine(settings_of(parsed))
+    if parsed.plot is not None and not parsed.calibrate:
+        raise UserError("--plot needs --calibrate.", code="invalid_setting", param="plot")
+    settings = settings_of(parsed)
+    sections = examine(settings)
     problems = [problem for section in sections for problem in section.problems]
+    figures = None
+    if parsed.calibrate and not problems:
+        try:
+            figures = asyncio.run(measure(settings))
+        except UserError as error:
+            problems.append(error.message)
+    if figures is not None and parsed.plot is not None:
+        _write(parsed.plot, plot(figures))
     if parsed.json:
         found = {section.title: section.found for section in sections}
+        if figures is not None:
+            found["calibration"] = as_json(figures)
         print(json.dumps({"ok": not problems, "problems": problems, **found}, indent=2))
     else:
         for section in sections:
             _print(section)
+        if figures is not None:
+            _print_figures(figures)
         print(f"\n{len(problems)} problem(s) would stop serve" if problems else "\nserve would run")
     return 1 if problems else 0
 
@@ -247,6 +270,23 @@ def _print(section: Section) -> None:
         print(f"  {name:<18} {_shown(value)}")
     for problem in section.problems:
         print(f"  PROBLEM            {problem}")
+
+
+def _print_figures(figures: Figures) -> None:
+    for table in tables(figures):
+        print()
+        print("\n".join(table.lines()))
+    print()
+    print("\n".join(meaning(figures)))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", code="invalid_setting", param="plot"
+        ) from None
 
 
 def _shown(value: Any) -> str:
