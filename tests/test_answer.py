@@ -481,7 +481,7 @@ async def test_rounds_in_company_teach_no_overhead(tiny_package: Path) -> None:
 
 
 async def test_runs_that_a_chunk_rides_along_in_teach_nothing(tiny_package: Path) -> None:
-    async with running(tiny_package, busy_chunk=6) as engine:
+    async with running(tiny_package, prefill_chunk=6, busy_chunk=6) as engine:
         observed: list[RunShape] = []
 
         def record(shape: RunShape, milliseconds: float) -> None:
