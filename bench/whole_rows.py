@@ -54,6 +54,9 @@ class CountingService(ModelService):
     async def prefill(self, row: Row, order: int) -> Verified:
         return self._counted(await self._inner.prefill(row, order))
 
+    async def turn(self, function: Callable[[], Result]) -> Result:
+        return await self._inner.turn(function)
+
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         return self._inner.call(function)
 

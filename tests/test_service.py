@@ -315,3 +315,35 @@ async def test_closing_waits_for_the_run_and_refuses_what_waits() -> None:
         with pytest.raises(UserError):
             await service.call(lambda: None)
     assert target.runs == [[99]]
+
+
+async def test_a_turn_waits_until_the_last_runs_rows_were_read() -> None:
+    """It may run the target, and the next run overwrites them."""
+    order: list[str] = []
+
+    async def decode(service: ModelService) -> None:
+        await service.decode(row(1))
+        order.append("read")
+
+    async with serving(4) as (service, target):
+        target.hold()
+        reading = asyncio.ensure_future(decode(service))
+        await submitted()
+        turn = asyncio.ensure_future(service.turn(lambda: order.append("turn")))
+        await submitted()
+        later = asyncio.ensure_future(service.decode(row(2)))
+        await submitted()
+        target.open()
+        await asyncio.gather(reading, turn, later)
+        assert order == ["read", "turn"]
+        assert target.runs == [[1], [2]]
+        assert await service.turn(lambda: 7) == 7
+
+
+async def test_a_turn_that_fails_tells_its_caller_alone() -> None:
+    async with serving(4) as (service, _):
+        with pytest.raises(ZeroDivisionError):
+            await service.turn(lambda: 1 // 0)
+        assert (await service.decode(row(1))).result.greedy == [1]
+    with pytest.raises(UserError, match="shutting down"):
+        await service.turn(lambda: None)

@@ -19,8 +19,9 @@ from gateway.engine.requests import (
     GenerationRequest,
     PromptScored,
 )
+from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
-from gateway.engine.service import ModelService, Verified
+from gateway.engine.service import ModelService
 from gateway.engine.transcript import Said, Transcript
 from models.draft import Draft
 from models.drafters.cascade import Cascade
@@ -191,7 +192,7 @@ class Answer:
 
     async def _round(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
         """`token` is committed, but its K/V comes with this run; the next such token."""
-        clock = _RoundClock(self._resources, drafting)
+        clock = RoundClock(self._resources, drafting)
         slot = stream.slot
         draft = Draft() if drafting is None else await self._propose(drafting)
         row = make_row(slot, token, draft)
@@ -275,28 +276,6 @@ class Answer:
         delta = self._transcript.take(self._record.rounds)
         if delta is not None:
             self._emit(delta)
-
-
-class _RoundClock:
-    """Times one round, for what it takes beside its runs."""
-
-    def __init__(self, resources: Resources, drafting: Drafting | None) -> None:
-        self._resources = resources
-        self._drafting = drafting
-        self._drafted_ms = self._draft_run_ms()
-        self._alone = len(resources.streams) == 1
-        self._started = time.perf_counter()
-
-    def stop(self, verified: Verified) -> None:
-        """Others' runs are no overhead: only rounds of a stream that was alone tell."""
-        if not self._alone or len(self._resources.streams) > 1 or verified.shape.rows > 1:
-            return
-        taken = (time.perf_counter() - self._started) * 1e3
-        drafted = self._draft_run_ms() - self._drafted_ms
-        self._resources.costs.overhead.observe(taken - verified.run_ms - drafted)
-
-    def _draft_run_ms(self) -> float:
-        return 0.0 if self._drafting is None else self._drafting.run_ms
 
 
 def make_row(slot: Slot, token: int, draft: Draft) -> Row:
