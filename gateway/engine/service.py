@@ -35,9 +35,10 @@ class ModelService:
     Decode rows go first; one waiting prefill chunk rides along in every run, so that a prompt is
     never starved and streams wait for one chunk at most. A run starts when the event loop has
     resumed everybody whom the last run or job answered: requests that decode together stay
-    together. What else runs the target takes a `turn` in a run's place. Drafts that wait together are one job, answered when all are done, and go before
-    target runs, but not twice in a row past a decode row that waits: so neither a first draft nor
-    a chunk starts a run that the others' rows miss. With `overlap` (a device of its own) drafts
+    together. What else runs the target takes a `turn` in a run's place. Drafts that wait together
+    are one job, answered when all are done, and go before target runs, but not twice in a row past
+    a decode row that waits: so neither a first draft nor a chunk starts a run that the others' rows
+    miss. With `overlap` (a device of its own) drafts
     have a thread of their own; a chunk alone then still waits for the rows that drafts precede.
     """
 
