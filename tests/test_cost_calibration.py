@@ -119,6 +119,12 @@ def test_where_one_of_both_would_be_below_zero_the_other_is_fitted_alone(
     assert (found.per_past, found.per_work) == pytest.approx((per_past, per_work))
 
 
+def test_noise_between_short_pasts_leaves_a_curve() -> None:
+    """A context of 16 tokens has 4 and 8 of them cached: nothing is known of none."""
+    found = fit([(RunShape(1, 2, 4, 8), 10.0), (RunShape(1, 2, 8, 16), 90.0)])
+    assert found.curve == ((2, 5.0),)
+
+
 def test_a_real_target_is_measured_and_left_empty(package: Package) -> None:
     target = Target(package, select_provider("cpu", "cpu"))
     slots = target.make_slots(2, 200)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from models import processor
-from models.processor import cpu_flags, has_integer_dot_product, integer_form, processor_count
+from models.processor import (
+    cpu_flags,
+    has_integer_dot_product,
+    integer_form,
+    processor_count,
+    processor_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +50,12 @@ def test_flags_are_read_as_the_system_writes_them(tmp_path: Path) -> None:
     assert cpu_flags(cpuinfo) == frozenset()
     cpuinfo.unlink()
     assert cpu_flags(cpuinfo) == frozenset()
+
+
+def test_the_processors_name_is_the_first_that_linux_gives(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
+    assert processor_name(cpuinfo) == "Some CPU @ 2 GHz"
+    cpuinfo.write_text("processor : 0\n")
+    assert processor_name(cpuinfo)
+    assert processor_name(tmp_path / "missing")

@@ -131,14 +131,24 @@ def test_a_surcharge_that_nothing_confirms_is_forgotten() -> None:
     assert costs.predict(row(2, tree=True)) < 1.02 * costs.predict(row(2))
 
 
+@pytest.mark.parametrize("others", [[], [(300, 3)] * 3, [(9, 100)] * 2])
+@pytest.mark.parametrize("most", [0, 1, 17, 60])
+def test_all_widths_of_a_decision_are_had_at_once(others: list[tuple[int, int]], most: int) -> None:
+    costs = RunCosts(Coefficients(((2, 10.0), (32, 40.0)), 0.5, 0.001, 0.0001))
+    costs.observe(row(8), 30.0)
+    load = Load(RunShape.of(others), 500)
+    expected = [costs.predict(load.run(own)) for own in range(most + 1)]
+    assert costs.by_own_tokens(load, most) == pytest.approx(expected)
+
+
 def test_a_decision_takes_microseconds() -> None:
-    """One evaluates some hundred candidates; best of some, on a machine that does other things."""
+    """Some lists of candidates; best of some, on a machine that does other things."""
     costs = RunCosts(Coefficients(((2, 10.0), (32, 40.0)), 0.5, 0.001, 0.0001))
     load = Load(RunShape.of([(300, 3)] * 3), 500)
     best = float("inf")
-    for _ in range(50):
+    for _ in range(100):
         started = time.perf_counter()
-        for tokens in range(100):
-            costs.predict(load.run(tokens + 1))
+        for _ in range(3):
+            costs.by_own_tokens(load, 33)
         best = min(best, time.perf_counter() - started)
-    assert best < 300e-6, "several times of what it takes, still no more than a decision may"
+    assert best < 50e-6

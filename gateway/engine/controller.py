@@ -108,13 +108,14 @@ class Controller:
         self, learned: Sequence[Candidate], load: Load, budget: int
     ) -> tuple[float, Plan]:
         """The plan of most expected tokens per millisecond, against plain decoding."""
-        host = self._costs.overhead.ms
-        plain = self._costs.predict(load.run(1)) + host
+        host, surcharge = self._costs.overhead.ms, self._costs.surcharge
+        runs = self._costs.by_own_tokens(load, 1 + budget)
+        plain = runs[1] + host
         best, plan = -1.0, Plan(learned[0].name, 1)
         for each in learned:
             for length, expected in _choices(each, budget):
-                cost = self._costs.predict(load.run(1 + length, each.tree)) + host
-                cost += load.rows * each.costs.predict(length)
+                verify = runs[1 + length] * (surcharge if each.tree else 1.0)
+                cost = verify + host + load.rows * each.costs.predict(length)
                 gain = (1.0 + expected) * plain / cost
                 if gain > best:
                     best, plan = gain, Plan(each.name, length)
@@ -138,12 +139,13 @@ class Controller:
 
     def _best_part(self, draft: Draft, load: Load) -> tuple[_Part, float]:
         """What to verify of `draft`, and how much faster than plain decoding that should be."""
-        host = self._costs.overhead.ms
-        plain = self._costs.predict(load.run(1)) + host
+        host, surcharge = self._costs.overhead.ms, self._costs.surcharge
+        runs = self._costs.by_own_tokens(load, 1 + len(draft.tokens))
+        plain = runs[1] + host
         drawn = draft.proposals is not None and draft.parents is None
         best, best_gain = _Part((), 1.0), 1.0
         for part in _parts(draft):
-            cost = self._costs.predict(load.run(1 + len(part.nodes), part.tree)) + host
+            cost = runs[1 + len(part.nodes)] * (surcharge if part.tree else 1.0) + host
             gain = part.expected * plain / cost
             # A lone token is padded to a run of two: the first draft token of a stream that is
             # alone is free, and needs no margin.

@@ -38,8 +38,8 @@ class ModelService:
     together. What else runs the target takes a `turn` in a run's place. Drafts that wait together
     are one job, answered when all are done, and go before target runs, but not twice in a row past
     a decode row that waits: so neither a first draft nor a chunk starts a run that the others' rows
-    miss. With `overlap` (a device of its own) drafts
-    have a thread of their own; a chunk alone then still waits for the rows that drafts precede.
+    miss. With `overlap` (a device of its own) drafts have a thread of their own; a chunk alone then
+    still waits for the rows that drafts precede.
     """
 
     def __init__(self, run: Run, most_rows: int, *, overlap: bool = False) -> None:

@@ -57,7 +57,8 @@ def fit(points: Sequence[Point]) -> Coefficients:
     """One coefficient after another, none below 0: noise never makes more work look cheaper.
 
     Runs of one row behind the fewest cached tokens give the curve, runs of one row behind more of
-    them what the cache costs, and runs of several rows what a row costs.
+    them what the cache costs, and runs of several rows what a row costs. Where there is little to
+    tell the first two apart, half of a run's time is the curve's at least.
     """
     alone = [point for point in points if point[0].rows == 1]
     assert alone, "the curve needs runs of one row"
@@ -65,7 +66,7 @@ def fit(points: Sequence[Point]) -> Coefficients:
     short = [point for point in alone if point[0].past == least]
     curve = _rising(sorted((max(shape.tokens, LEAST_WIDTH), ms) for shape, ms in short))
     per_past, per_work = _cache(curve, [point for point in alone if point[0].past > least], least)
-    lowered = tuple((at, ms - least * (per_past + per_work * at)) for at, ms in curve)
+    lowered = tuple((at, max(ms / 2, ms - least * (per_past + per_work * at))) for at, ms in curve)
     known = Coefficients(_rising(lowered), 0.0, per_past, per_work)
     return Coefficients(
         known.curve,

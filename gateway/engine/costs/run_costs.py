@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from gateway.engine.costs.coefficients import Coefficients
 from gateway.engine.costs.overhead import RoundOverhead
-from gateway.engine.costs.shape import RunShape
+from gateway.engine.costs.shape import Load, RunShape
+from models.rows import LEAST_WIDTH
 
 _CORRECTION = 0.05
 """Weight of one run in the running correction."""
@@ -69,7 +70,26 @@ class RunCosts:
         rows, tokens, past, work, tree = shape
         cost = self._table[tokens] if tokens <= _LISTED else self._wide(tokens)
         cost += self._per_row * (rows - 1) + self._per_past * past + self._per_work * work
-        return cost * max(1.0, self._surcharge) if tree else cost
+        return cost * self.surcharge if tree else cost
+
+    def by_own_tokens(self, load: Load, most: int) -> list[float]:
+        """`predict(load.run(tokens))` for 0 to `most` tokens of the request's own row: a decision
+        compares many."""
+        (rows, tokens, past, work, tree), cached = load
+        if tree or tokens + most > _LISTED:
+            return [self.predict(load.run(own)) for own in range(most + 1)]
+        slope = self._per_work * cached
+        shared = self._per_row * rows + self._per_past * (past + cached) + self._per_work * work
+        table = self._table[tokens : tokens + most + 1]
+        costs = [ms + shared + slope * own for own, ms in enumerate(table)]
+        for own in range(min(LEAST_WIDTH, most + 1)):
+            costs[own] += slope * (LEAST_WIDTH - own)
+        return costs
+
+    @property
+    def surcharge(self) -> float:
+        """How many times a chain's cost a tree of as many tokens costs."""
+        return max(1.0, self._surcharge)
 
     def observe(self, shape: RunShape, milliseconds: float) -> None:
         """Correct what is known by a run that took `milliseconds`."""
@@ -92,7 +112,7 @@ class RunCosts:
     def corrections(self) -> Corrections:
         residuals = zip((*BUCKETS, 0), self._residuals, self._seen, strict=True)
         seen = tuple((most, residual) for most, residual, weight in residuals if weight)
-        return Corrections(self._factor, seen, max(1.0, self._surcharge))
+        return Corrections(self._factor, seen, self.surcharge)
 
     def _correct_bucket(self, bucket: int, ratio: float) -> None:
         """What all buckets that were seen have in common goes into the factor."""
