@@ -12,6 +12,10 @@ _WORST = 4.0
 """How many times what was expected a run counts for at most: noise is no measurement."""
 
 
+_LISTED = 33
+"""Proposals of fewer tokens are looked up: a decision asks for all of them."""
+
+
 class DraftCosts:
     """Milliseconds of a proposal by its budget, linear between those that were measured.
 
@@ -21,15 +25,18 @@ class DraftCosts:
     def __init__(self, measured: Mapping[int, float] | None = None) -> None:
         self._costs = dict(measured or {})
         self._scale = 1.0
+        self._listed = self._list()
 
     def predict(self, budget: int) -> float:
         """Expected milliseconds of a proposal of `budget` tokens; 0 where none was ever made."""
-        return self._scale * self._shape(budget)
+        shape = self._listed[budget] if budget < _LISTED else self._shape(budget)
+        return self._scale * shape
 
     def observe(self, budget: int, milliseconds: float) -> None:
         expected = self.predict(budget)
         if expected <= 0:
             self._costs[budget] = milliseconds
+            self._listed = self._list()
             return
         ratio = min(milliseconds / expected, _WORST)
         self._scale *= 1 + _CORRECTION * (ratio - 1)
@@ -37,6 +44,9 @@ class DraftCosts:
     def table(self) -> dict[int, float]:
         """The curve in force."""
         return {budget: self.predict(budget) for budget in sorted(self._costs)}
+
+    def _list(self) -> list[float]:
+        return [self._shape(budget) for budget in range(_LISTED)]
 
     def _shape(self, budget: int) -> float:
         known = sorted(self._costs)
