@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.engine.service import Drafted, ModelService, Result, Verified
+from gateway.engine.service import ModelService, Result
+from gateway.engine.waiting import Drafted, Verified
 from models.draft import Draft
 from models.slots import Slot
 from models.target import Row
@@ -53,6 +54,9 @@ class CountingService(ModelService):
 
     async def prefill(self, row: Row, order: int) -> Verified:
         return self._counted(await self._inner.prefill(row, order))
+
+    async def turn(self, function: Callable[[], Result]) -> Result:
+        return await self._inner.turn(function)
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         return self._inner.call(function)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import uvloop
 
-from gateway.engine.service import ModelService, Verified
+from gateway.engine.service import ModelService
+from gateway.engine.waiting import Verified
 from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
@@ -303,3 +304,59 @@ async def test_closing_waits_for_the_run_and_refuses_what_waits() -> None:
         with pytest.raises(UserError):
             await service.call(lambda: None)
     assert target.runs == [[99]]
+
+
+async def test_a_turn_waits_until_the_last_runs_rows_were_read() -> None:
+    """It may run the target, and the next run overwrites them."""
+    order: list[str] = []
+
+    async def decode(service: ModelService) -> None:
+        await service.decode(row(1))
+        order.append("read")
+
+    async with serving(4) as (service, target):
+        target.hold()
+        reading = asyncio.ensure_future(decode(service))
+        await submitted()
+        turn = asyncio.ensure_future(service.turn(lambda: order.append("turn")))
+        await submitted()
+        later = asyncio.ensure_future(service.decode(row(2)))
+        await submitted()
+        target.open()
+        await asyncio.gather(reading, turn, later)
+        assert order == ["read", "turn"]
+        assert target.runs == [[1], [2]]
+        assert await service.turn(lambda: 7) == 7
+
+
+async def test_a_turn_that_fails_tells_its_caller_alone() -> None:
+    async with serving(4) as (service, _):
+        with pytest.raises(ZeroDivisionError):
+            await service.turn(lambda: 1 // 0)
+        assert (await service.decode(row(1))).result.greedy == [1]
+    with pytest.raises(UserError, match="shutting down"):
+        await service.turn(lambda: None)
+
+
+async def test_a_turn_that_nobody_waits_for_is_not_taken() -> None:
+    taken: list[str] = []
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            turn = asyncio.ensure_future(service.turn(lambda: taken.append("turn")))
+            await submitted()
+            turn.cancel()
+        assert (await service.decode(row(1))).result.greedy == [1]
+    assert turn.cancelled()
+    assert not taken
+
+
+async def test_closing_refuses_turns_that_wait() -> None:
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            turn = asyncio.ensure_future(service.turn(lambda: None))
+            await submitted()
+            closing = asyncio.ensure_future(service.close())
+            await submitted()
+        with pytest.raises(UserError, match="shutting down"):
+            await turn
+        await closing

@@ -223,7 +223,7 @@ class Drafters:
     async def _calibrate(self, kind: str) -> None:
         """Measure what its chains cost; where they fail, requests will see to it."""
         try:
-            measured = await self._service.call(lambda: self._measure(kind))
+            measured = await self._service.turn(lambda: self._measure(kind))
         except Exception as error:
             if self._service.closed:
                 raise

@@ -197,7 +197,7 @@ class Engine:
         finally:
             thread.shutdown(wait=False)
         steps = probe_trees(self._target, self.package.manifest.target.vocab_size)
-        while (found := await self.service.call(lambda: next(steps, None))) is not None:
+        while (found := await self.service.turn(lambda: next(steps, None))) is not None:
             self.probed = self.probed.also(found)
         log.info("loaded the graphs for trees")
 

@@ -6,10 +6,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from gateway.engine.waiting import (
+    Drafted,
+    Lane,
+    Verified,
+    Waiting,
+    WaitingDraft,
+    WaitingRow,
+    WaitingTurn,
+)
 from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
@@ -19,76 +26,31 @@ Result = TypeVar("Result")
 Run = Callable[[Sequence[Row]], list[RowResult]]
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A row's result, how long its run took, and how wide the run was.
-
-    `run_ms` is the whole run's time; `tokens` and `rows` count everything packed into it, `tree`
-    says whether a tree was among it.
-    """
-
-    result: RowResult
-    run_ms: float
-    tokens: int
-    rows: int
-    tree: bool
-
-
-class Drafted(NamedTuple):
-    """A draft and how long its own run took."""
-
-    draft: Draft
-    run_ms: float
-
-
-@dataclass(slots=True, eq=False)
-class _WaitingRow:
-    row: Row
-    order: int
-    future: asyncio.Future[Verified] = field(repr=False)
-
-
-@dataclass(slots=True, eq=False)
-class _WaitingDraft:
-    slot: Slot
-    propose: Callable[[], Draft]
-    future: asyncio.Future[Drafted] = field(repr=False)
-
-
-_Waiting = _WaitingRow | _WaitingDraft
-
-
-class _Lane:
-    """A worker thread and whether something has been put on it that has not ended."""
-
-    def __init__(self, name: str) -> None:
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self.busy = False
-
-
 class ModelService:
     """Packs waiting rows into runs of the target, and waiting drafts into jobs of the drafters.
 
     Decode rows go first; one waiting prefill chunk rides along in every run, so that a prompt is
     never starved and streams wait for one chunk at most. A run starts when the event loop has
     resumed everybody whom the last run or job answered: requests that decode together stay
-    together. Drafts that wait together are one job, answered when all are done, and go before
-    target runs, but not twice in a row past a decode row that waits: so neither a first draft nor
-    a chunk starts a run that the others' rows miss. With `overlap` (a device of its own) drafts
-    have a thread of their own; a chunk alone then still waits for the rows that drafts precede.
+    together. What else runs the target takes a `turn` in a run's place. Drafts that wait together
+    are one job, answered when all are done, and go before target runs, but not twice in a row past
+    a decode row that waits: so neither a first draft nor a chunk starts a run that the others' rows
+    miss. With `overlap` (a device of its own) drafts have a thread of their own; a chunk alone then
+    still waits for the rows that drafts precede.
     """
 
     def __init__(self, run: Run, most_rows: int, *, overlap: bool = False) -> None:
         self._run = run
         self._most_rows = most_rows
-        self._decodes: deque[_WaitingRow] = deque()
-        self._prefills: deque[_WaitingRow] = deque()
-        self._drafts: deque[_WaitingDraft] = deque()
+        self._decodes: deque[WaitingRow] = deque()
+        self._prefills: deque[WaitingRow] = deque()
+        self._drafts: deque[WaitingDraft] = deque()
+        self._turns: deque[WaitingTurn] = deque()
         self._drafting: dict[Slot, asyncio.Future[Any]] = {}
         self._prefill_turn = False
         self._drafted_last = False
-        self._target = _Lane("target")
-        self._drafter = _Lane("drafter") if overlap else self._target
+        self._target = Lane("target")
+        self._drafter = Lane("drafter") if overlap else self._target
         self._closed = False
 
     @property
@@ -115,7 +77,7 @@ class ModelService:
         cancelled a draft that runs goes on: see `drafting`.
         """
         self._require_open()
-        waiting = _WaitingDraft(slot, propose, asyncio.get_running_loop().create_future())
+        waiting = WaitingDraft(slot, propose, asyncio.get_running_loop().create_future())
         self._drafts.append(waiting)
         self._wake(self._drafter)
         try:
@@ -129,8 +91,24 @@ class ModelService:
         """What ends when nobody drafts on the state of `slot` any more; None: nobody does."""
         return self._drafting.get(slot)
 
+    async def turn(self, function: Callable[[], Result]) -> Result:
+        """Have `function`, which may run the target, called in a run's place: when those whom the
+        last run answered have read their rows, which the next one overwrites. What it raises is
+        raised here."""
+        self._require_open()
+        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future())
+        self._turns.append(waiting)
+        self._wake(self._target)
+        try:
+            result: Result = await waiting.future
+        except asyncio.CancelledError:
+            if waiting in self._turns:
+                self._turns.remove(waiting)
+            raise
+        return result
+
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Queue `function` for the target's thread now, between runs."""
+        """Queue `function`, which runs no target, for the target's thread now, between runs."""
         loop = asyncio.get_running_loop()
         if self._closed:
             refused: asyncio.Future[Result] = loop.create_future()
@@ -148,9 +126,9 @@ class ModelService:
         if self._closed:
             raise _closing()
 
-    async def _submit_row(self, queue: deque[_WaitingRow], row: Row, order: int) -> Verified:
+    async def _submit_row(self, queue: deque[WaitingRow], row: Row, order: int) -> Verified:
         self._require_open()
-        waiting = _WaitingRow(row, order, asyncio.get_running_loop().create_future())
+        waiting = WaitingRow(row, order, asyncio.get_running_loop().create_future())
         queue.append(waiting)
         self._wake(self._target)
         try:
@@ -160,23 +138,39 @@ class ModelService:
                 queue.remove(waiting)
             raise
 
-    def _wake(self, lane: _Lane) -> None:
+    def _wake(self, lane: Lane) -> None:
         if not lane.busy:
             lane.busy = True
             asyncio.get_running_loop().call_soon(self._start, lane)
 
-    def _start(self, lane: _Lane) -> None:
+    def _start(self, lane: Lane) -> None:
         """Put the lane's next job on its thread, or leave it idle."""
         if self._closed:
-            self._refuse([*self._decodes, *self._prefills, *self._drafts], _closing())
+            waiting: list[Waiting] = [*self._decodes, *self._prefills, *self._drafts, *self._turns]
+            self._refuse(waiting, _closing())
         elif lane is self._drafter and self._drafts_are_next():
             self._start_drafts()
+        elif lane is self._target and self._turns:
+            self._start_turn(self._turns.popleft())
         elif lane is self._target and (batch := self._take()):
             self._start_run(batch)
         else:
             lane.busy = False
             if lane is not self._target:
                 self._wake(self._target)  # a chunk may have waited for drafts that have left
+
+    def _start_turn(self, waiting: WaitingTurn) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._target.worker, waiting.function)
+        done.add_done_callback(lambda finished: self._finish_turn(waiting, finished))
+
+    def _finish_turn(self, waiting: WaitingTurn, finished: asyncio.Future[Any]) -> None:
+        error = finished.exception()
+        if error is not None:
+            self._refuse([waiting], error)
+        elif not waiting.future.done():
+            waiting.future.set_result(finished.result())
+        self._go_on(self._target)
 
     def _drafts_are_next(self) -> bool:
         rows_wait = bool(self._decodes) and self._drafted_last and not self.overlaps
@@ -193,7 +187,7 @@ class ModelService:
         done.add_done_callback(lambda finished: self._finish_drafts(batch, finished))
 
     def _finish_drafts(
-        self, batch: list[_WaitingDraft], finished: asyncio.Future[list[Drafted | Exception]]
+        self, batch: list[WaitingDraft], finished: asyncio.Future[list[Drafted | Exception]]
     ) -> None:
         for item, result in zip(batch, finished.result(), strict=True):
             self._drafting.pop(item.slot, None)
@@ -205,14 +199,14 @@ class ModelService:
                 item.future.set_result(result)
         self._go_on(self._drafter)
 
-    def _start_run(self, batch: list[_WaitingRow]) -> None:
+    def _start_run(self, batch: list[WaitingRow]) -> None:
         self._drafted_last = False
         loop = asyncio.get_running_loop()
         rows = [item.row for item in batch]
         done = loop.run_in_executor(self._target.worker, self._timed_run, rows)
         done.add_done_callback(lambda finished: self._finish_run(batch, finished))
 
-    def _take(self) -> list[_WaitingRow]:
+    def _take(self) -> list[WaitingRow]:
         """Decode rows in order of arrival, and the earliest prompt's next chunk.
 
         A graph of one row has no place for both: decodes and chunks take turns.
@@ -225,7 +219,7 @@ class ModelService:
         decodes = min(len(self._decodes), self._most_rows - len(prefills))
         return [*(self._decodes.popleft() for _ in range(decodes)), *prefills]
 
-    def _pop_prefill(self) -> _WaitingRow:
+    def _pop_prefill(self) -> WaitingRow:
         earliest = min(self._prefills, key=lambda item: item.order)
         self._prefills.remove(earliest)
         return earliest
@@ -236,7 +230,7 @@ class ModelService:
         return results, (time.perf_counter() - started) * 1e3
 
     def _finish_run(
-        self, batch: list[_WaitingRow], finished: asyncio.Future[tuple[list[RowResult], float]]
+        self, batch: list[WaitingRow], finished: asyncio.Future[tuple[list[RowResult], float]]
     ) -> None:
         error = finished.exception()
         if error is not None:
@@ -245,17 +239,17 @@ class ModelService:
             _answer(batch, *finished.result())
         self._go_on(self._target)
 
-    def _go_on(self, lane: _Lane) -> None:
+    def _go_on(self, lane: Lane) -> None:
         # After the callers that were answered just now have been resumed and have queued again.
         asyncio.get_running_loop().call_soon(self._start, lane)
 
-    def _refuse(self, batch: Iterable[_Waiting], error: BaseException) -> None:
+    def _refuse(self, batch: Iterable[Waiting], error: BaseException) -> None:
         for item in batch:
             if not item.future.done():
                 item.future.set_exception(error)
 
 
-def _timed_drafts(batch: Sequence[_WaitingDraft]) -> list[Drafted | Exception]:
+def _timed_drafts(batch: Sequence[WaitingDraft]) -> list[Drafted | Exception]:
     """Every draft of a job, or what it failed with; drafts that nobody waits for are left out."""
     results: list[Drafted | Exception] = []
     for item in batch:
@@ -269,7 +263,7 @@ def _timed_drafts(batch: Sequence[_WaitingDraft]) -> list[Drafted | Exception]:
     return results
 
 
-def _answer(batch: list[_WaitingRow], results: list[RowResult], run_ms: float) -> None:
+def _answer(batch: list[WaitingRow], results: list[RowResult], run_ms: float) -> None:
     tokens = sum(len(item.row.tokens) for item in batch)
     tree = any(item.row.parents is not None for item in batch)
     for item, result in zip(batch, results, strict=True):
