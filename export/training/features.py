@@ -132,7 +132,9 @@ def write_observing_graph(package: Package, directory: Path) -> Path:
 
 
 def tap_layers(spec: TargetSpec) -> tuple[int, ...]:
-    return spec.tap_layers or default_tap_layers(spec.layers)
+    """What heads are trained on, whatever a head that the package has reads: the features in a
+    training's directory are of these layers."""
+    return default_tap_layers(spec.layers)
 
 
 def link_or_copy(source: Path, place: Path) -> None:

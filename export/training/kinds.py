@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def tap_layers(self) -> tuple[int, ...]:
-        return self.spec.tap_layers or default_tap_layers(self.facts.layers)
+        return default_tap_layers(self.facts.layers)
 
     def stream(self) -> Stream:
         """Between the embeddings and the taps."""

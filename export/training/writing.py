@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from export.features import without_features
 from export.rows import derive_rows
 from models.memory import memory_need, require_memory
 from models.package import Package
@@ -63,18 +64,26 @@ class Written(Generic[Purpose]):
 def load_packed_target(
     package: Package, rows: int, context: int, scratch: Path, threads: int | None
 ) -> Target:
-    """The target of `package` for up to `rows` rows. Its graph is derived in `scratch`, which is
-    not needed any more afterwards.
+    """The target of `package` for up to `rows` rows, without features. Its graph is derived in
+    `scratch`, which is not needed any more afterwards.
 
     Raises `UserError` where the slots of a `Writer` with this context would not fit into memory.
     """
     spec = package.manifest.target
     name = f"target.r{rows}.onnx"
-    packed = dataclasses.replace(spec, graphs={str(rows): name}, tree_graphs={}, compact_graph=None)
-    manifest = dataclasses.replace(package.manifest, target=packed)
+    packed = dataclasses.replace(
+        spec,
+        graphs={str(rows): name},
+        tree_graphs={},
+        compact_graph=None,
+        features={},
+        tap_layers=(),
+    )
+    manifest = dataclasses.replace(package.manifest, target=packed, drafters=())
     derived = Package(path=scratch, manifest=manifest)
     require_memory(memory_need(derived, rows, context, rows * CHUNK))
-    single = onnx.load(str(package.file(spec.graphs["1"])), load_external_data=False)
+    featured = onnx.load(str(package.file(spec.graphs["1"])), load_external_data=False)
+    single = without_features(featured)
     onnx.save(derive_rows(single, rows) if rows > 1 else single, str(scratch / name))
     _place(package.file(spec.weights), scratch / spec.weights)
     return Target(derived, select_provider("auto", spec.device), threads)
