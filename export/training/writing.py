@@ -9,7 +9,6 @@ what a job writes depends neither on what is written beside it nor on the order 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from export.features import without_features
 from export.rows import derive_rows
+from export.writer import link_or_copy
 from models.memory import memory_need, require_memory
 from models.package import Package
 from models.providers import select_provider
@@ -85,16 +85,8 @@ def load_packed_target(
     featured = onnx.load(str(package.file(spec.graphs["1"])), load_external_data=False)
     single = without_features(featured)
     onnx.save(derive_rows(single, rows) if rows > 1 else single, str(scratch / name))
-    _place(package.file(spec.weights), scratch / spec.weights)
+    link_or_copy(package.file(spec.weights), scratch / spec.weights)
     return Target(derived, select_provider("auto", spec.device), threads)
-
-
-def _place(weights: Path, beside: Path) -> None:
-    """ONNX Runtime refuses weights that a symbolic link leads to."""
-    try:
-        beside.hardlink_to(weights)
-    except OSError:
-        shutil.copyfile(weights, beside)
 
 
 @dataclass(slots=True)
