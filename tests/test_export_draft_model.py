@@ -285,17 +285,25 @@ def test_a_draft_of_another_target_is_refused(
     )
 
 
-def test_borrowed_embeddings_must_be_as_wide(
-    facts: TargetFacts, load: Load, tmp_path: Path
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"hidden_size": 48}, "is 48 wide; big-llama is 64."),
+        (
+            {"vocab_size": 32000},
+            f"has a vocabulary of 32000; big-llama has {VOCABULARY}.",
+        ),
+    ],
+)
+def test_borrowed_embeddings_must_fit(
+    declared: dict[str, int], problem: str, facts: TargetFacts, load: Load, tmp_path: Path
 ) -> None:
-    def narrow(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
-        config["hidden_size"] = 48
+    def other(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
+        config.update(declared)
 
     with pytest.raises(UserError) as refused:
-        load(borrowing(tmp_path, facts, narrow))
-    assert refused.value.message == (
-        "trained borrows its target's embeddings and is 48 wide; big-llama is 64."
-    )
+        load(borrowing(tmp_path, facts, other))
+    assert refused.value.message == f"trained borrows its target's embeddings and {problem}"
 
 
 def test_what_is_missing_beside_the_embeddings_is_named(
@@ -309,20 +317,6 @@ def test_what_is_missing_beside_the_embeddings_is_named(
     assert refused.value.message.endswith("lacks model.norm.weight.")
     assert refused.value.param == "--draft"
     assert str(tmp_path / "trained") in refused.value.message
-
-
-def test_borrowed_embeddings_must_be_of_its_vocabulary(
-    facts: TargetFacts, load: Load, tmp_path: Path
-) -> None:
-    def other(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
-        config["vocab_size"] = 32000
-
-    with pytest.raises(UserError) as refused:
-        load(borrowing(tmp_path, facts, other))
-    assert refused.value.message == (
-        "trained borrows its target's embeddings and has a vocabulary of 32000;"
-        f" big-llama has {VOCABULARY}."
-    )
 
 
 @pytest.mark.parametrize("left", [0, 100, 2000])
