@@ -63,15 +63,13 @@ def drafters_of(manifest: Manifest) -> tuple[str, ...]:
 
 
 def parse_drafters(text: str, manifest: Manifest) -> tuple[str, ...]:
-    """`all`, or names of drafters and combinations of them. Raises `UserError` for others."""
-    if text == ALL:
-        return drafters_of(manifest)
-    names = tuple(part.strip() for part in text.split(","))
+    """Names of drafters, combinations of them, `all`. Raises `UserError` for others."""
+    names = _parts(text, manifest)
     for name in names:
         _require(name, manifest)
     if len(set(names)) < len(names):
         raise UserError("--drafters names one twice.", code="usage", param="drafters")
-    return names
+    return tuple(names)
 
 
 def branching(drafters: Sequence[str], manifest: Manifest) -> list[str]:
@@ -80,18 +78,25 @@ def branching(drafters: Sequence[str], manifest: Manifest) -> list[str]:
 
 
 def parse_ways(text: str, manifest: Manifest) -> list[Way]:
-    """`text` is `all`, or a list of `DRAFTER[:LENGTH|auto[xBRANCHES]]`.
+    """`text` is a list of `DRAFTER[:LENGTH|auto[xBRANCHES]]` and `all`.
 
     A drafter without a length stands for its usual chain and, where the package can verify trees
     and it can draft them, its usual tree. Raises `UserError` for what this package cannot do.
     """
-    parts = drafters_of(manifest) if text == ALL else [part.strip() for part in text.split(",")]
     ways: list[Way] = []
-    for part in parts:
+    for part in _parts(text, manifest):
         ways += _ways(part, manifest)
     if len(set(ways)) < len(ways):
         raise UserError("--drafters names one way twice.", code="usage", param="drafters")
     return ways
+
+
+def _parts(text: str, manifest: Manifest) -> list[str]:
+    """What is between the commas, with `all` replaced by what it means."""
+    parts: list[str] = []
+    for part in map(str.strip, text.split(",")):
+        parts += drafters_of(manifest) if part == ALL else (part,)
+    return parts
 
 
 def _ways(part: str, manifest: Manifest) -> Sequence[Way]:

@@ -149,7 +149,8 @@ def render(report: Mapping[str, Any], findings: Findings) -> str:
         f" onnxruntime {used['onnxruntime']}, outpace {used['outpace']}",
     ]
     parts = ["\n".join(head), *(table.render() for table in findings.tables)]
-    parts.append(_promises(findings.promises).render())
+    if findings.promises:
+        parts.append(_promises(findings.promises).render())
     return "\n\n".join(parts)
 
 

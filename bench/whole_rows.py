@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.engine.service import Drafted, ModelService, Result, Verified
+from gateway.engine.service import ModelService, Result
+from gateway.engine.waiting import Drafted, Verified
 from models.draft import Draft
 from models.slots import Slot
 from models.target import Row

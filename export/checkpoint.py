@@ -19,6 +19,7 @@ from models.errors import UserError
 
 _GGUF_TYPES = {"gemma3": "gemma3_text", "qwen3next": "qwen3_next", "falcon-h1": "falcon_h1"}
 _LISTED = 6
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 
 
@@ -85,6 +86,9 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         # Handed on, because transformers reads a GGUF file again for each config it lacks.
         options["config"] = AutoConfig.from_pretrained(directory, **options)
         check_config(options["config"], source.name)
+        there = [name for name in _TOKENIZERS if (source.directory / name).exists()]
+        if not source.gguf and not there:
+            raise _unreadable(source, "has no tokenizer (tokenizer.json).")
         tokenizer = load_tokenizer(directory, **options)
         options |= {"dtype": torch.float32, "attn_implementation": "eager"}
         model, loaded = load_model(directory, output_loading_info=True, **options)
@@ -94,6 +98,7 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         raise _unreadable(source, f"could not be read: {_first_line(error)}") from error
     if loaded["missing_keys"]:
         raise _unreadable(source, f"lacks {_listed(sorted(loaded['missing_keys']))}.")
+    _check_numbers(source, model)
     if not tokenizer.is_fast:
         raise _unreadable(source, "has no fast tokenizer (tokenizer.json), which is needed.")
     distinct = tokenizer.eos_token_id != tokenizer.bos_token_id
@@ -111,6 +116,12 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         eos_ids=eos_ids,
         eos_text=_eos_text(tokenizer, eos_ids),
     )
+
+
+def _check_numbers(source: Source, model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise _unreadable(source, f"has values in {name} that are no numbers.")
 
 
 def _drop_padding(model: Any, tokenizer: Any) -> int:

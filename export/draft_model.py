@@ -121,6 +121,8 @@ def draft_greedily(
 def _complete(source: Source, target: TargetFacts, tokenizer: NamedTokenizer) -> Iterator[Source]:
     """`source`, or where it borrows the target's embeddings a directory that has them."""
     config = _config(source)
+    if config is not None:
+        _check_no_head(source, config)
     if config is None or not _borrows(source, config):
         yield source
         return
@@ -132,9 +134,14 @@ def _complete(source: Source, target: TargetFacts, tokenizer: NamedTokenizer) ->
                 # Beside a file called model.safetensors transformers would read no other.
                 renamed = f"own-{path.name}" if path.suffix == ".safetensors" else path.name
                 (directory / renamed).symlink_to(path.resolve())
-        _lend(directory, config, target)
+        _lend(source, directory, config, target)
         _lend_tokenizer(directory, tokenizer)
-        yield dataclasses.replace(source, directory=directory)
+        try:
+            yield dataclasses.replace(source, directory=directory)
+        except UserError as error:
+            # Nobody knows the directory that was made up here.
+            told = error.message.replace(name, str(source.directory))
+            raise UserError(told, code=error.code, param=error.param) from error
 
 
 def _config(source: Source) -> dict[str, Any] | None:
@@ -148,21 +155,29 @@ def _config(source: Source) -> dict[str, Any] | None:
     return config if isinstance(config, dict) else None
 
 
+def _check_no_head(source: Source, config: Mapping[str, Any]) -> None:
+    """A head is something else, for all that it is called a Llama too."""
+    named = [*(config.get("architectures") or ()), *(key for key in config if "medusa" in key)]
+    for kind in ("eagle", "medusa", "mtp"):
+        if any(kind in str(name).lower() for name in named):
+            raise _invalid(source, f"is a head, not a draft model: give it as --{kind}")
+
+
 def _borrows(source: Source, config: Mapping[str, Any]) -> bool:
     if config.get(BORROWS) != TARGET and not isinstance(config.get(TARGET), Mapping):
         return False
-    return _EMBEDDINGS not in _tensors(source.directory)
+    return _EMBEDDINGS not in _tensors(source, source.directory)
 
 
-def _tensors(directory: Path) -> dict[str, str]:
-    """The file of each tensor."""
+def _tensors(source: Source, directory: Path) -> dict[str, str]:
+    """The file of each tensor in `directory`, which has those of `source`."""
     found: dict[str, str] = {}
     for path in sorted(directory.glob("*.safetensors")):
         try:
             with safe_open(path, framework="pt") as tensors:
                 found |= dict.fromkeys(tensors.keys(), path.name)
-        except (OSError, SafetensorError):
-            continue  # loading will say what is wrong with it
+        except (OSError, SafetensorError) as error:
+            raise _invalid(source, f"has a corrupt file {path.name} ({error})") from None
     return found
 
 
@@ -182,16 +197,23 @@ def _check_lender(source: Source, config: Mapping[str, Any], target: TargetFacts
             f"borrows its target's embeddings and is {width} wide;"
             f" {target.name} is {target.hidden}",
         )
+    known = (target.vocab_size, int(target.embeddings.shape[0]))
+    if config.get("vocab_size", target.vocab_size) not in known:
+        raise _invalid(
+            source,
+            f"borrows its target's embeddings and has a vocabulary of {config['vocab_size']};"
+            f" {target.name} has {target.vocab_size}",
+        )
 
 
-def _lend(directory: Path, config: Mapping[str, Any], target: TargetFacts) -> None:
+def _lend(source: Source, directory: Path, config: Mapping[str, Any], target: TargetFacts) -> None:
     """The target's embeddings and head as one more shard, in fp32, without padding."""
     rows = {_EMBEDDINGS: target.embeddings, _HEAD: target.lm_head}
     lent = {name: tensor[: target.vocab_size].contiguous() for name, tensor in rows.items()}
     # Tied, they would be one memory under two names, which no file may hold.
     lent[_HEAD] = lent[_HEAD].clone()
     save_file(lent, directory / _BORROWED, metadata={"format": "pt"})
-    index = json.dumps({"metadata": {}, "weight_map": _tensors(directory)})
+    index = json.dumps({"metadata": {}, "weight_map": _tensors(source, directory)})
     (directory / "model.safetensors.index.json").write_text(index, encoding="utf-8")
     own = {**config, "vocab_size": target.vocab_size, "tie_word_embeddings": False}
     (directory / "config.json").write_text(json.dumps(own), encoding="utf-8")

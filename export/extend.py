@@ -32,7 +32,7 @@ from export.progress import Progress
 from export.sources import DEMO_CHECKPOINT, Source, demo, locate, weights_sha256
 from export.stored import FEATURE_WEIGHTS, check_graphs, give_features, write_graphs
 from export.wanted import Wanted
-from export.writer import locked, staged, sweep
+from export.writer import link_or_copy, locked, staged, sweep
 from models.errors import UserError
 from models.package import (
     MANIFEST,
@@ -220,7 +220,4 @@ def _link(package: Package, names: Iterable[str], staging: Path) -> None:
         source, place = package.file(name), staging / name
         if place.exists() or not source.exists():
             continue
-        try:
-            place.hardlink_to(source)
-        except OSError:
-            shutil.copyfile(source, place)
+        link_or_copy(source, place)

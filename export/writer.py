@@ -128,6 +128,15 @@ def save_graph(model: onnx.ModelProto, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def link_or_copy(source: Path, place: Path) -> None:
+    """`source` under another name. ONNX Runtime follows no symbolic link to weights that lie in
+    another directory than their graph."""
+    try:
+        place.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, place)
+
+
 def _size(tensor: TensorProto) -> int:
     return len(tensor.raw_data) if tensor.HasField("raw_data") else 0
 

@@ -46,6 +46,14 @@ def test_all_means_the_package_s_own_and_the_cascade(manifest: Manifest) -> None
     assert drafters_of(dataclasses.replace(manifest, drafters=())) == ("ngram",)
 
 
+def test_all_may_stand_among_others(manifest: Manifest) -> None:
+    names = [way.name for way in parse_ways("all, eagle3:16x8", manifest)]
+    assert names == [*(way.name for way in parse_ways("all", manifest)), "eagle3:16x8"]
+    assert parse_drafters("ngram+medusa,all", manifest) == ("ngram+medusa", *drafters_of(manifest))
+    with pytest.raises(UserError, match="twice"):
+        parse_drafters("all,medusa", manifest)
+
+
 def test_a_drafter_alone_stands_for_its_usual_chain_and_tree(manifest: Manifest) -> None:
     names = [way.name for way in parse_ways("all", manifest)]
     assert names == [

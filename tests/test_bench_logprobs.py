@@ -97,7 +97,7 @@ def test_a_checkpoint_that_is_not_there_is_a_usage_error(tmp_path: Path, spec: T
         find_reference(Path("someone/something"), spec)
     assert raised.value.param == "reference_checkpoint"
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(UserError, match="could not be read"):
+    with pytest.raises(UserError, match="has no tokenizer"):
         TransformersReference(find_reference(tmp_path, spec), None)
 
 

@@ -100,6 +100,12 @@ def test_the_report_ends_with_the_promises(tiny_package: Path) -> None:
     assert lines[-1].split() == ["ratio", "1.23", "x", "<=", "1.4", "x", "held"]
 
 
+def test_a_report_without_promises_has_no_table_of_them(tiny_package: Path) -> None:
+    setup = Setup(load_package(tiny_package), [Question("1", "all", ("a",))])
+    shown = render(document("drafters", setup, findings(), 0.0, 1.0), findings())
+    assert "Promises" not in shown
+
+
 def test_a_table_is_aligned_and_an_empty_header_left_out() -> None:
     table = Table("T", ("name", "n"), [("x", "1"), ("longer", "12")])
     assert table.render().splitlines() == ["T", "  name     n", "  x        1", "  longer  12"]

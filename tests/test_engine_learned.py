@@ -63,6 +63,17 @@ async def test_answers_are_those_without_drafts(
         assert kv_bytes(slot, slot.length) == reference.kv(slot.tokens.tolist())
 
 
+async def test_measuring_a_drafter_leaves_rows_that_are_yet_to_be_read(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs the target, which overwrites them: `call` does not wait until they were read."""
+    monkeypatch.delattr(type(engine.service), "call")
+    await engine.drafters.load("eagle3")
+    (status,) = (each for each in engine.status().drafters if each.name == "eagle3")
+    assert status.problem is None
+    assert sorted(status.run_ms) == list(range(1, status.longest + 1))
+
+
 @pytest.mark.parametrize("kind", ["eagle3", "draft-model", "medusa"])
 async def test_trees_keep_the_answer(kind: str, engine: TestEngine, reference: Reference) -> None:
     """In fp32, where a tree's rounding decides nothing."""

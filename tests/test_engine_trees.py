@@ -222,6 +222,16 @@ async def test_graphs_for_trees_are_loaded_by_the_first_who_needs_them(
     assert [said.ids for said in both] == [answer, answer]
 
 
+async def test_probing_trees_leaves_rows_that_are_yet_to_be_read(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run overwrites the last one's: `call` does not wait until those were read."""
+    async with running(tiny_package) as engine:
+        monkeypatch.setattr(engine.service, "call", failing("it runs the target"))
+        await engine.load_trees()
+        assert engine.target.trees_loaded
+
+
 async def test_graphs_that_do_not_fit_fail_the_request_that_needs_them(
     tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,9 +222,10 @@ def test_an_interrupted_export_leaves_nothing(checkpoint: Path, tmp_path: Path) 
 def test_a_valid_demo_package_is_kept_without_torch(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from export import sources
+    from export import options, sources
 
     out = tmp_path / "packages" / "smollm2-135m-instruct"
+    monkeypatch.setattr(options, "_DEMO_HEADS", tmp_path / "none for this checkpoint")
     monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
     name = sources.DEMO_CHECKPOINT
     monkeypatch.setattr(sources, "demo", lambda: sources.Source(name, "", checkpoint))

@@ -285,17 +285,25 @@ def test_a_draft_of_another_target_is_refused(
     )
 
 
-def test_borrowed_embeddings_must_be_as_wide(
-    facts: TargetFacts, load: Load, tmp_path: Path
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"hidden_size": 48}, "is 48 wide; big-llama is 64."),
+        (
+            {"vocab_size": 32000},
+            f"has a vocabulary of 32000; big-llama has {VOCABULARY}.",
+        ),
+    ],
+)
+def test_borrowed_embeddings_must_fit(
+    declared: dict[str, int], problem: str, facts: TargetFacts, load: Load, tmp_path: Path
 ) -> None:
-    def narrow(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
-        config["hidden_size"] = 48
+    def other(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
+        config.update(declared)
 
     with pytest.raises(UserError) as refused:
-        load(borrowing(tmp_path, facts, narrow))
-    assert refused.value.message == (
-        "trained borrows its target's embeddings and is 48 wide; big-llama is 64."
-    )
+        load(borrowing(tmp_path, facts, other))
+    assert refused.value.message == f"trained borrows its target's embeddings and {problem}"
 
 
 def test_what_is_missing_beside_the_embeddings_is_named(
@@ -308,3 +316,58 @@ def test_what_is_missing_beside_the_embeddings_is_named(
         load(borrowing(tmp_path, facts, holes))
     assert refused.value.message.endswith("lacks model.norm.weight.")
     assert refused.value.param == "--draft"
+    assert str(tmp_path / "trained") in refused.value.message
+
+
+@pytest.mark.parametrize("left", [0, 100, 2000])
+def test_a_file_that_was_cut_off_is_called_corrupt(
+    left: int, facts: TargetFacts, load: Load, tmp_path: Path
+) -> None:
+    path = borrowing(tmp_path, facts) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(UserError) as refused:
+        load(path.parent)
+    assert refused.value.code == "draft_invalid"
+    assert refused.value.message.startswith("trained has a corrupt file model.safetensors (")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_named(
+    value: float, facts: TargetFacts, load: Load, tmp_path: Path
+) -> None:
+    name = "model.layers.0.self_attn.k_proj.weight"
+
+    def spoil(_: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        tensors[name][0, 0] = value
+
+    with pytest.raises(UserError) as refused:
+        load(borrowing(tmp_path, facts, spoil))
+    assert refused.value.message.endswith(f"has values in {name} that are no numbers.")
+    assert str(tmp_path / "trained") in refused.value.message
+
+
+def test_a_draft_that_borrows_from_nobody_lacks_a_tokenizer(
+    facts: TargetFacts, load: Load, tmp_path: Path
+) -> None:
+    def alone(config: dict[str, Any], _: dict[str, torch.Tensor]) -> None:
+        del config["target"], config["outpace_embeddings"]
+
+    with pytest.raises(UserError) as refused:
+        load(borrowing(tmp_path, facts, alone))
+    assert refused.value.message.endswith("has no tokenizer (tokenizer.json).")
+
+
+@pytest.mark.parametrize(
+    ("option", "declared"),
+    [
+        ("--eagle", {"architectures": ["LlamaForCausalLMEagle3"]}),
+        ("--mtp", {"architectures": ["MiMoMTPModel"]}),
+        ("--medusa", {"architectures": None, "medusa_num_heads": 4}),
+    ],
+)
+def test_a_head_is_no_draft_model(
+    option: str, declared: dict[str, Any], load: Load, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **declared}))
+    with pytest.raises(UserError, match=f"is a head, not a draft model: give it as {option}"):
+        load(tmp_path)

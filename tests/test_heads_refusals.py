@@ -59,6 +59,15 @@ def test_a_target_of_another_vocabulary(layout: str, tmp_path: Path) -> None:
     assert "has a vocabulary of 96; tiny has 70 (80 with padding)" in message
 
 
+def test_heads_without_lm_heads_may_say_what_vocabulary_they_are_for(tmp_path: Path) -> None:
+    path = ALL["medusa-shared"]().save(tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "vocab_size": VOCABULARY}))
+    layouts.read(path, make_facts(), name="somebody/head")
+    (path / "config.json").write_text(json.dumps({**config, "vocab_size": 32000}))
+    assert "has a vocabulary of 32000; tiny has 96" in refusal(path)
+
+
 @pytest.mark.parametrize("layout", sorted(ALL))
 def test_missing_tensors_are_listed(layout: str, tmp_path: Path) -> None:
     published = ALL[layout]()

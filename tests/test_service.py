@@ -12,7 +12,8 @@ import pytest
 import uvloop
 
 from gateway.engine.costs.shape import RunShape
-from gateway.engine.service import ModelService, Verified
+from gateway.engine.service import ModelService
+from gateway.engine.waiting import Verified
 from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
@@ -347,3 +348,27 @@ async def test_a_turn_that_fails_tells_its_caller_alone() -> None:
         assert (await service.decode(row(1))).result.greedy == [1]
     with pytest.raises(UserError, match="shutting down"):
         await service.turn(lambda: None)
+
+
+async def test_a_turn_that_nobody_waits_for_is_not_taken() -> None:
+    taken: list[str] = []
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            turn = asyncio.ensure_future(service.turn(lambda: taken.append("turn")))
+            await submitted()
+            turn.cancel()
+        assert (await service.decode(row(1))).result.greedy == [1]
+    assert turn.cancelled()
+    assert not taken
+
+
+async def test_closing_refuses_turns_that_wait() -> None:
+    async with serving(4) as (service, target):
+        async with held(service, target):
+            turn = asyncio.ensure_future(service.turn(lambda: None))
+            await submitted()
+            closing = asyncio.ensure_future(service.close())
+            await submitted()
+        with pytest.raises(UserError, match="shutting down"):
+            await turn
+        await closing

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from gateway.engine.service import Drafted, ModelService
+from gateway.engine.service import ModelService
+from gateway.engine.waiting import Drafted
 from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot

@@ -17,8 +17,9 @@ from export.heads import layouts
 from export.heads.facts import target_facts
 from export.sources import locate
 from export.training.command import main
+from export.training.corpus import Corpus
 from export.training.generation import Goal, write_corpus
-from models.package import load_package
+from models.package import Package, load_package
 from tests.checkpoints import make_checkpoint
 
 Arguments = Callable[[Path, str], list[str]]
@@ -74,6 +75,20 @@ def test_a_head_of_each_kind_is_trained(
     assert info.kind == kind
     assert info.draft_vocab == (100 if kind == "eagle3" else facts.vocab_size)
     assert not any(parameter.isnan().any() for parameter in module.parameters())
+
+
+def test_a_package_with_drafters_gets_another(
+    drafting: Package, source: Path, work: Path, tmp_path: Path
+) -> None:
+    """All of it: text, features, training."""
+    shutil.copytree(work / "corpus", tmp_path / "corpus")
+    before = Corpus(tmp_path / "corpus").answer_tokens
+    arguments = _arguments(drafting.path, source, tmp_path, "medusa")
+    more = [*("--tokens", str(before + 100)), *("--minutes", "0.2")]
+    assert main([*arguments, *more]) == 0
+    made = json.loads((tmp_path / "medusa-head" / "config.json").read_text())["training"]
+    assert Corpus(tmp_path / "corpus").answer_tokens > before
+    assert made["updates"] > 0
 
 
 def test_it_goes_on_where_it_was(work: Path, arguments: Arguments) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,18 @@ def test_a_text_is_seen_as_torch_sees_it(
     best = logs[places].topk(min(TOP, logs.shape[1]))
     np.testing.assert_allclose(seen.top_logs.astype(np.float32), best.values, rtol=0, atol=2e-2)
     assert seen.top_ids[:, 0].tolist() == best.indices[:, 0].tolist()
+
+
+def test_a_package_with_drafters_is_seen_as_without(
+    observer: Observer, drafting: Package, tmp_path: Path
+) -> None:
+    spec = drafting.manifest.target
+    assert tap_layers(spec) == tap_layers(dataclasses.replace(spec, tap_layers=()))
+    other = Observer(write_observing_graph(drafting, tmp_path), spec, device="cpu", threads=1)
+    ids, places = _text(40), np.arange(40)
+    seen, expected = other.observe(ids, places), observer.observe(ids, places)
+    assert np.array_equal(seen.features, expected.features)
+    assert np.array_equal(seen.top_ids, expected.top_ids)
 
 
 def test_a_later_text_sees_nothing_of_the_one_before(observer: Observer) -> None:

@@ -57,6 +57,16 @@ def test_greedy_text_is_what_the_target_writes_alone(target: Target, reference: 
         assert list(texts[job.purpose]) == expected, f"job {job.purpose}"
 
 
+def test_a_package_with_drafters_writes_the_same(
+    target: Target, drafting: Package, tmp_path: Path
+) -> None:
+    """Its graphs have features, whose weights are in a file of their own."""
+    assert drafting.manifest.target.features
+    featured = load_packed_target(drafting, 8, CONTEXT, tmp_path, 1)
+    jobs = jobs_of(10)
+    assert write_all(featured, jobs) == write_all(target, jobs)
+
+
 def test_sampled_text_does_not_depend_on_company_or_order(target: Target) -> None:
     jobs = jobs_of(20)
     together = write_all(target, jobs)

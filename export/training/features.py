@@ -30,7 +30,7 @@ from export.features import (
 )
 from export.rows import derive_rows
 from export.training.corpus import Conversation, read_shard
-from export.writer import abandoned, locked
+from export.writer import abandoned, link_or_copy, locked
 from models.package import Package, TargetSpec
 from models.providers import load_onnxruntime, select_provider
 from models.session import Session
@@ -132,15 +132,9 @@ def write_observing_graph(package: Package, directory: Path) -> Path:
 
 
 def tap_layers(spec: TargetSpec) -> tuple[int, ...]:
-    return spec.tap_layers or default_tap_layers(spec.layers)
-
-
-def link_or_copy(source: Path, place: Path) -> None:
-    """ONNX Runtime wants weights in the graph's directory, and follows no symlink out of it."""
-    try:
-        place.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, place)
+    """What heads are trained on, whatever a head that the package has reads: the features in a
+    training's directory are of these layers."""
+    return default_tap_layers(spec.layers)
 
 
 def known_places(conversation: Conversation, draw: np.random.Generator) -> NDArray[np.int64]:

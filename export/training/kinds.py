@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from export.features import default_tap_layers
 from export.heads import layouts
 from export.heads.facts import HeadInfo, TargetFacts
 from export.heads.layouts.blocks import block_config
@@ -33,6 +32,7 @@ from export.training.beginnings import (
 )
 from export.training.damage import explained
 from export.training.drafting import ChainTask, Lesson, Task, Vocabulary
+from export.training.features import tap_layers
 from export.training.optimizer import Rates
 from export.training.parallel import DraftTask, MedusaTask
 from models.package import TargetSpec
@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def tap_layers(self) -> tuple[int, ...]:
-        return self.spec.tap_layers or default_tap_layers(self.facts.layers)
+        return tap_layers(self.spec)
 
     def stream(self) -> Stream:
         """Between the embeddings and the taps."""

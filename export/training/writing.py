@@ -9,7 +9,6 @@ what a job writes depends neither on what is written beside it nor on the order 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from export.features import without_features
 from export.rows import derive_rows
+from export.writer import link_or_copy
 from models.memory import memory_need, require_memory
 from models.package import Package
 from models.providers import select_provider
@@ -63,29 +64,29 @@ class Written(Generic[Purpose]):
 def load_packed_target(
     package: Package, rows: int, context: int, scratch: Path, threads: int | None
 ) -> Target:
-    """The target of `package` for up to `rows` rows. Its graph is derived in `scratch`, which is
-    not needed any more afterwards.
+    """The target of `package` for up to `rows` rows, without features. Its graph is derived in
+    `scratch`, which is not needed any more afterwards.
 
     Raises `UserError` where the slots of a `Writer` with this context would not fit into memory.
     """
     spec = package.manifest.target
     name = f"target.r{rows}.onnx"
-    packed = dataclasses.replace(spec, graphs={str(rows): name}, tree_graphs={}, compact_graph=None)
-    manifest = dataclasses.replace(package.manifest, target=packed)
+    packed = dataclasses.replace(
+        spec,
+        graphs={str(rows): name},
+        tree_graphs={},
+        compact_graph=None,
+        features={},
+        tap_layers=(),
+    )
+    manifest = dataclasses.replace(package.manifest, target=packed, drafters=())
     derived = Package(path=scratch, manifest=manifest)
     require_memory(memory_need(derived, rows, context, rows * CHUNK))
-    single = onnx.load(str(package.file(spec.graphs["1"])), load_external_data=False)
+    featured = onnx.load(str(package.file(spec.graphs["1"])), load_external_data=False)
+    single = without_features(featured)
     onnx.save(derive_rows(single, rows) if rows > 1 else single, str(scratch / name))
-    _place(package.file(spec.weights), scratch / spec.weights)
+    link_or_copy(package.file(spec.weights), scratch / spec.weights)
     return Target(derived, select_provider("auto", spec.device), threads)
-
-
-def _place(weights: Path, beside: Path) -> None:
-    """ONNX Runtime refuses weights that a symbolic link leads to."""
-    try:
-        beside.hardlink_to(weights)
-    except OSError:
-        shutil.copyfile(weights, beside)
 
 
 @dataclass(slots=True)

@@ -95,16 +95,23 @@ class ModelService:
         return self._drafting.get(slot)
 
     async def turn(self, function: Callable[[], Result]) -> Result:
-        """Have `function`, which may run the target itself, called in a run's place: when those
-        whom the last run answered have read their rows, which `call` does not wait for."""
+        """Have `function`, which may run the target, called in a run's place: when those whom the
+        last run answered have read their rows, which the next one overwrites. What it raises is
+        raised here."""
         self._require_open()
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._turns.append(WaitingTurn(function, future))
+        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future())
+        self._turns.append(waiting)
         self._wake(self._target)
-        return await future
+        try:
+            result: Result = await waiting.future
+        except asyncio.CancelledError:
+            if waiting in self._turns:
+                self._turns.remove(waiting)
+            raise
+        return result
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Queue `function` for the target's thread now, between runs."""
+        """Queue `function`, which runs no target, for the target's thread now, between runs."""
         loop = asyncio.get_running_loop()
         if self._closed:
             refused: asyncio.Future[Result] = loop.create_future()
@@ -124,8 +131,9 @@ class ModelService:
 
     async def _submit_row(self, queue: deque[WaitingRow], row: Row, order: int) -> Verified:
         self._require_open()
+        prefill = queue is self._prefills
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        waiting = WaitingRow(row, order, queue is self._prefills, future)
+        waiting = WaitingRow(row, order, prefill, future)
         queue.append(waiting)
         self._wake(self._target)
         try:
@@ -143,12 +151,7 @@ class ModelService:
     def _start(self, lane: Lane) -> None:
         """Put the lane's next job on its thread, or leave it idle."""
         if self._closed:
-            waiting: tuple[Waiting, ...] = (
-                *self._decodes,
-                *self._prefills,
-                *self._drafts,
-                *self._turns,
-            )
+            waiting: list[Waiting] = [*self._decodes, *self._prefills, *self._drafts, *self._turns]
             self._refuse(waiting, _closing())
         elif lane is self._drafter and self._drafts_are_next():
             self._start_drafts()
@@ -168,11 +171,10 @@ class ModelService:
 
     def _finish_turn(self, waiting: WaitingTurn, finished: asyncio.Future[Any]) -> None:
         error = finished.exception()
-        if not waiting.future.done():
-            if error is not None:
-                waiting.future.set_exception(error)
-            else:
-                waiting.future.set_result(finished.result())
+        if error is not None:
+            self._refuse([waiting], error)
+        elif not waiting.future.done():
+            waiting.future.set_result(finished.result())
         self._go_on(self._target)
 
     def _drafts_are_next(self) -> bool:

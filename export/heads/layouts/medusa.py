@@ -36,6 +36,9 @@ def read_medusa(files: HeadFiles, facts: TargetFacts) -> tuple[Medusa, HeadInfo]
         check_hidden(files, int(tensor.shape[-1]), facts, f"{name}")
         if name in outputs:
             check_vocabulary(files, int(tensor.shape[0]), facts)
+    declared = files.config.get("vocab_size")
+    if isinstance(declared, int):
+        check_vocabulary(files, declared, facts)
     vocab_size = int(first[outputs[0]].shape[0]) if outputs else facts.vocab_size
     shape = MedusaShape(facts.hidden, vocab_size, heads, layers, own_head=bool(outputs))
     module = Medusa(shape, facts.lm_head)
