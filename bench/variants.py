@@ -52,10 +52,10 @@ class Variant:
 
 
 REFERENCE = Variant("off, whole, cold", "off")
-WARM = Variant("auto, warm", "auto", reuse=True)
-CONTINUED = Variant("auto, next turn on its own K/V", "auto", reuse=True)
+WARM = Variant("auto, warm", "cost", reuse=True)
+CONTINUED = Variant("auto, next turn on its own K/V", "cost", reuse=True)
 BUSY = Variant("length 8, whole, cold, beside a copy", "fixed", 8)
-COPIED = Variant("auto, prefix copied from a running slot", "auto", reuse=True)
+COPIED = Variant("auto, prefix copied from a running slot", "cost", reuse=True)
 
 MIXED = (
     Variant("length 1, warm", "fixed", 1, reuse=True),
@@ -66,8 +66,8 @@ MIXED = (
     Variant("length 6, chunks of 7", "fixed", 6, chunk=7),
     Variant("length 7, chunks of 64", "fixed", 7, chunk=64),
     Variant("length 8, whole", "fixed", 8),
-    Variant("auto, warm, chunks of 7", "auto", chunk=7, reuse=True),
-    Variant("auto, chunks of 2", "auto", chunk=2),
+    Variant("auto, warm, chunks of 7", "cost", chunk=7, reuse=True),
+    Variant("auto, chunks of 2", "cost", chunk=2),
 )
 """Run four at a time, of different prompts. Any four neighbours have one that reuses a prefix; it
 is opened first, before the others take the slot that holds it."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.service import ModelService, Result
 from gateway.engine.waiting import Drafted, Verified
 from models.draft import Draft
@@ -49,8 +50,8 @@ class CountingService(ModelService):
     def drafting(self, slot: Slot) -> asyncio.Future[Any] | None:
         return self._inner.drafting(slot)
 
-    async def decode(self, row: Row) -> Verified:
-        return self._counted(await self._inner.decode(row))
+    async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified:
+        return self._counted(await self._inner.decode(slot, token, offer))
 
     async def prefill(self, row: Row, order: int) -> Verified:
         return self._counted(await self._inner.prefill(row, order))

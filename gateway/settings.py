@@ -19,7 +19,15 @@ from typing import Any, get_args
 
 from gateway.engine.names import JOIN, NGRAM, OFF, is_name
 from gateway.engine.options import EngineOptions
-from gateway.engine.requests import Policy, Speculation
+from gateway.engine.requests import (
+    LEAST_TPOT_MS,
+    MOST_TPOT_MS,
+    POLICY_NAMES,
+    Pacing,
+    Speculation,
+    named_policy,
+    needed_by_policy,
+)
 from models.errors import UserError
 from models.locations import default_package_path
 from models.package import DRAFTER_KINDS
@@ -36,6 +44,9 @@ DRAFTERS = (
 )
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_DRAFT_LENGTH = 31
+DEFAULT_POLICIES = tuple(name for name in POLICY_NAMES if name != "adasd")
+"""`adasd` is lossy: that is never a default, but asked for in a request."""
+
 SPECULATION_PREFIX = "speculation_"
 _ENGINE = EngineOptions()
 _SPECULATION = Speculation()
@@ -45,7 +56,8 @@ _SPECULATION = Speculation()
 class Settings:
     """Everything a gateway can be told.
 
-    `speculation_length` None leaves the length to the policy. `drain_seconds` is how long running
+    `speculation_length` None leaves the length to the policy; `speculation_tpot_ms` is the target
+    of the policy `slo`. `drain_seconds` is how long running
     answers may go on after a request to stop. `insecure` allows an address beyond this machine
     without keys. `temperature` is that of requests that name none.
     """
@@ -70,6 +82,8 @@ class Settings:
     speculation_drafter: str = _SPECULATION.drafter
     speculation_policy: str = _SPECULATION.policy
     speculation_length: int | None = None
+    speculation_tpot_ms: float | None = None
+    speculation_pacing: str = _SPECULATION.pacing
     ngram_store: Path | None = None
     ngram_store_mib: int = _ENGINE.ngram_store_mib
 
@@ -82,9 +96,10 @@ class Settings:
                 "speculation.drafter",
                 f"must be {DRAFTERS}, not {self.speculation_drafter!r}",
             )
-        _one_of("speculation.policy", self.speculation_policy, get_args(Policy))
-        if self.speculation_policy == "fixed" and self.speculation_length is None:
-            raise _invalid("speculation.length", "is needed with the policy 'fixed'")
+        _one_of("speculation.policy", self.speculation_policy, DEFAULT_POLICIES)
+        _one_of("speculation.pacing", self.speculation_pacing, get_args(Pacing))
+        for policy, needed in needed_by_policy(self.speculation):
+            raise _invalid(f"speculation.{needed}", f"is needed with the policy {policy!r}")
         if not all(self.api_keys):
             raise _invalid("api_keys", "has an empty key")
         if not all(key.isprintable() for key in self.api_keys):
@@ -97,11 +112,12 @@ class Settings:
 
     @property
     def speculation(self) -> Speculation:
-        policies: dict[str, Policy] = {"auto": "auto", "fixed": "fixed", "off": "off"}
         return Speculation(
             drafter=self.speculation_drafter,
-            policy=policies[self.speculation_policy],
+            policy=named_policy(self.speculation_policy),
             length=self.speculation_length,
+            tpot_ms=self.speculation_tpot_ms,
+            pacing="even" if self.speculation_pacing == "even" else "none",
         )
 
     @property
@@ -295,6 +311,7 @@ def _in_range(settings: Settings) -> None:
         ("drain_seconds", 0, 3600),
         ("temperature", 0, 2),
         ("speculation_length", 1, MAX_DRAFT_LENGTH),
+        ("speculation_tpot_ms", LEAST_TPOT_MS, MOST_TPOT_MS),
     ):
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from models.trees import depths
+from models.trees import depths, is_chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,11 @@ class Draft:
             return len(self.tokens)
         return 1 + int(depths(self.parents).max()) if self.parents else 0
 
+    @property
+    def forks(self) -> bool:
+        """Whether it is a tree that is no chain."""
+        return self.parents is not None and not is_chain(self.parents)
+
     def source_of(self, index: int) -> str:
         """Who proposed `tokens[index]`."""
         return self.source if self.sources is None else self.sources[index]
@@ -72,6 +77,10 @@ class Draft:
             source=self.source,
             sources=None if self.sources is None else self.sources[:length],
         )
+
+
+EMPTY = Draft()
+"""Nothing is proposed."""
 
 
 class Drafter(Protocol):

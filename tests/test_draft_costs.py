@@ -24,12 +24,31 @@ def test_nothing_is_known_before_the_first_run() -> None:
     assert (costs.predict(3), costs.predict(1), costs.table()) == (5.0, 5.0, {3: 5.0})
 
 
-def test_runs_move_the_curve_slowly_whatever_they_took() -> None:
+def test_runs_move_the_whole_curve_slowly() -> None:
     costs = DraftCosts({1: 1.0, 3: 3.0})
-    costs.observe(1, 1e6)
-    assert costs.predict(1) == pytest.approx(1 + 0.05 * 3)
-    assert costs.predict(3) == pytest.approx(3 * (1 + 0.05 * 3))
+    costs.observe(1, 1.4)
+    assert costs.predict(1) == pytest.approx(1 + 0.05 * 0.4)
+    assert costs.predict(3) == pytest.approx(3 * (1 + 0.05 * 0.4))
     for _ in range(400):
         costs.observe(3, 6.0)
     assert costs.predict(3) == pytest.approx(6.0, rel=1e-3)
     assert costs.table() == {1: costs.predict(1), 3: costs.predict(3)}
+
+
+def test_a_drafter_that_became_slow_is_believed_at_once() -> None:
+    costs = DraftCosts({1: 1.0})
+    costs.observe(1, 5.0)
+    assert costs.predict(1) == pytest.approx(3.0)
+    costs.observe(1, 5.0)
+    assert costs.predict(1) == pytest.approx(4.0)
+
+
+def test_one_that_was_only_held_up_is_believed_again() -> None:
+    """A machine that slept for minutes is no measurement; the next run says what it costs."""
+    costs = DraftCosts({1: 1.0})
+    costs.observe(1, 1e6)
+    assert costs.predict(1) == pytest.approx(4.5)
+    costs.observe(1, 1.0)
+    assert costs.predict(1) == pytest.approx(1.7)
+    costs.observe(1, 1.0)
+    assert costs.predict(1) == pytest.approx(1.14)

@@ -10,7 +10,7 @@ from models.drafters.survival import (
     Published,
     Survival,
     expected_tokens,
-    outcomes,
+    followed,
 )
 
 CHAIN = Draft((1, 2, 3))
@@ -34,7 +34,7 @@ TREE = Draft((1, 2, 3, 4, 5), (-1, 0, 0, 2, -1))
 def test_outcomes_end_where_the_target_left_the_draft(
     draft: Draft, said: tuple[int, ...], found: list[bool]
 ) -> None:
-    assert outcomes(draft, said) == found
+    assert [outcome.right for outcome in followed(draft, said)] == found
 
 
 def test_what_was_published_is_turned_into_shares_given_what_came_before() -> None:

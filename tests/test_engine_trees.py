@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.engine.answer import make_row
+from gateway.engine.policies.offers import make_row
 from gateway.engine.requests import Finished, GenerationRequest, Speculation
 from models.draft import Draft, Drafter
 from models.sampling.parameters import Sampling

@@ -18,7 +18,7 @@ SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
     ({"policy": "fixed"}, Speculation(length=3), Speculation(policy="fixed", length=3)),
     ({"off": True}, Speculation(length=3), Speculation(policy="off", length=3)),
     ({"off": True, "policy": "off"}, Speculation(), Speculation(policy="off")),
-    ({"off": False}, Speculation(policy="off"), Speculation(policy="auto")),
+    ({"off": False}, Speculation(policy="off"), Speculation(policy="cost")),
     (
         {"off": False, "policy": "fixed", "length": 2},
         Speculation(),
@@ -117,7 +117,8 @@ TOLD: list[tuple[dict[str, Any], str]] = [
     ({"policy": "fixed"}, "speculation.length is needed with the policy 'fixed'."),
     (
         {"policy": "best"},
-        "speculation.policy \"best\" is not supported; accepted: one of 'auto', 'fixed', 'off'.",
+        "speculation.policy \"best\" is not supported; accepted: one of 'cost', 'fixed', "
+        "'ema-tiers', 'confidence', 'slo', 'adasd', 'off', 'auto'.",
     ),
     (
         {"off": True, "policy": "auto"},

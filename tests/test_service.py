@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import uvloop
 
+from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
+from gateway.engine.policies.offers import Offer, whole
 from gateway.engine.service import ModelService
 from gateway.engine.waiting import Verified
+from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
@@ -62,12 +65,17 @@ def row(index: int, tokens: tuple[int, ...] = DECODE) -> Row:
     return Row(Slot(index, 1000, ()), tokens, logits=1)
 
 
+def asked(index: int, tokens: tuple[int, ...] = DECODE) -> tuple[Slot, int, Offer]:
+    """A row whose draft is verified whatever it costs."""
+    return Slot(index, 1000, ()), tokens[0], whole(Draft(tokens[1:]))
+
+
 @asynccontextmanager
 async def serving(
-    most_rows: int, *, overlap: bool = False
+    most_rows: int, *, overlap: bool = False, costs: RunCosts | None = None
 ) -> AsyncIterator[tuple[ModelService, FakeTarget]]:
     target = FakeTarget()
-    service = ModelService(target, most_rows, overlap=overlap)
+    service = ModelService(target, most_rows, overlap=overlap, costs=costs)
     try:
         yield service, target
     finally:
@@ -85,7 +93,7 @@ async def submitted() -> None:
 async def held(service: ModelService, target: FakeTarget) -> AsyncIterator[None]:
     """A run is in progress throughout the block; what is submitted inside waits together."""
     target.hold()
-    first = asyncio.ensure_future(service.decode(row(99)))
+    first = asyncio.ensure_future(service.decode(*asked(99)))
     await until(lambda: target.runs == [[99]])
     yield
     await submitted()
@@ -101,7 +109,7 @@ async def gathered(*calls: Awaitable[Verified]) -> list[Verified]:
 async def test_a_caller_gets_its_own_result_and_the_runs_size() -> None:
     async with serving(4) as (service, target):
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(row(index))) for index in (2, 0, 1)]
+            calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in (2, 0, 1)]
         answers = await gathered(*calls)
     assert [answer.result.greedy for answer in answers] == [[2], [0], [1]]
     assert {answer.shape[:2] for answer in answers} == {(3, 6)}
@@ -109,25 +117,68 @@ async def test_a_caller_gets_its_own_result_and_the_runs_size() -> None:
     assert target.runs[1:] == [[2, 0, 1]]
 
 
-async def test_a_caller_knows_whether_a_chunk_was_in_its_run() -> None:
-    async with serving(4) as (service, target):
+class Observed(RunCosts):
+    """Notes the shapes that it was told the times of."""
+
+    def __init__(self, measured: dict[int, float]) -> None:
+        super().__init__(RunCosts.by_width(measured).coefficients)
+        self.shapes: list[RunShape] = []
+
+    def observe(self, shape: RunShape, milliseconds: float) -> None:
+        assert milliseconds > 0
+        self.shapes.append(shape)
+
+
+async def test_a_run_tells_its_time_once_unless_a_chunk_was_in_it() -> None:
+    costs = Observed({2: 10.0, 32: 10.0})
+    async with serving(4, costs=costs) as (service, target):
         async with held(service, target):
-            decode = asyncio.ensure_future(service.decode(row(1)))
+            calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in range(3)]
+        await gathered(*calls)
+    async with serving(4, costs=costs) as (service, target):
+        async with held(service, target):
+            decode = asyncio.ensure_future(service.decode(*asked(1)))
             chunk = asyncio.ensure_future(service.prefill(row(2, CHUNK), 0))
-        together = await gathered(decode, chunk)
-        (alone,) = await gathered(service.decode(row(1)))
-    assert [answer.prefilled for answer in (*together, alone)] == [True, True, False]
+        await gathered(decode, chunk)
+    one = RunShape(1, 2)
+    assert costs.shapes == [one, RunShape(3, 6), one], "the last run had a chunk in it"
+
+
+async def test_the_rows_of_a_run_divide_what_it_verifies() -> None:
+    """Up to four tokens a place is cheap, beyond as dear as plain decoding: the run takes what is
+    likeliest, of whichever row, and answers say what was verified."""
+    costs = RunCosts.by_width({2: 10.0, 4: 13.0, 5: 23.0, 32: 293.0})
+    sure = Offer(Draft((5, 6)), range(2), (0.95, 0.9))
+    doubtful = Offer(Draft((7, 8)), range(2), (0.4, 0.2))
+    async with serving(4, costs=costs) as (service, target):
+        async with held(service, target):
+            calls = [
+                asyncio.ensure_future(service.decode(Slot(index, 1000, ()), 1, offer))
+                for index, offer in enumerate((doubtful, sure))
+            ]
+        answers = await gathered(*calls)
+        (alone,) = await gathered(service.decode(Slot(0, 1000, ()), 1, doubtful))
+    assert [answer.draft.tokens for answer in answers] == [(), (5, 6)]
+    assert answers[0].shape == RunShape(2, 4)
+    assert alone.draft.tokens == (7,), "alone it has the place that pads the run"
+
+
+async def test_without_costs_all_that_is_offered_is_verified() -> None:
+    offer = Offer(Draft((5, 6)), range(2), (0.0, 0.0))
+    async with serving(4) as (service, _):
+        (answer,) = await gathered(service.decode(Slot(0, 1000, ()), 1, offer))
+    assert answer.draft.tokens == (5, 6)
 
 
 async def test_a_caller_knows_whether_a_tree_was_in_its_run() -> None:
     forked = Slot(5, 1000, ())
     forked.commit((1,))
-    tree = Row(forked, (1, 2, 3), logits=3, parents=(-1, 0, 0))
+    tree = (forked, 1, whole(Draft((2, 3), (-1, -1))))
     async with serving(4) as (service, target):
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(each)) for each in (tree, row(2))]
+            calls = [asyncio.ensure_future(service.decode(*each)) for each in (tree, asked(2))]
         together = await gathered(*calls)
-        (alone,) = await gathered(service.decode(row(2)))
+        (alone,) = await gathered(service.decode(*asked(2)))
     assert [answer.shape.tree for answer in together] == [True, True]
     assert alone.shape == RunShape(rows=1, tokens=2)
     assert together[0].shape == RunShape(rows=2, tokens=5, past=1, work=3, tree=True)
@@ -136,7 +187,7 @@ async def test_a_caller_knows_whether_a_tree_was_in_its_run() -> None:
 async def test_rows_beyond_the_graph_wait_in_order_of_arrival() -> None:
     async with serving(4) as (service, target):
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(row(index))) for index in range(6)]
+            calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in range(6)]
         await gathered(*calls)
     assert target.runs[1:] == [[0, 1, 2, 3], [4, 5]]
 
@@ -146,7 +197,7 @@ async def test_decodes_go_first_and_one_chunk_rides_along() -> None:
         async with held(service, target):
             calls = [
                 *(asyncio.ensure_future(service.prefill(row(10 + n, CHUNK), n)) for n in range(2)),
-                *(asyncio.ensure_future(service.decode(row(n))) for n in range(4)),
+                *(asyncio.ensure_future(service.decode(*asked(n))) for n in range(4)),
             ]
         await gathered(*calls)
     assert target.runs[1:] == [[0, 1, 2, 10], [3, 11]]
@@ -167,7 +218,7 @@ async def test_in_a_graph_of_one_row_decodes_and_chunks_take_turns() -> None:
     async with serving(1) as (service, target):
         async with held(service, target):
             calls = [
-                *(asyncio.ensure_future(service.decode(row(n))) for n in range(3)),
+                *(asyncio.ensure_future(service.decode(*asked(n))) for n in range(3)),
                 *(asyncio.ensure_future(service.prefill(row(10 + n, CHUNK), n)) for n in range(3)),
             ]
         await gathered(*calls)
@@ -183,7 +234,7 @@ def test_requests_that_decode_together_stay_together(
 
     async def stream(service: ModelService, index: int) -> None:
         for _ in range(rounds):
-            await service.decode(row(index))
+            await service.decode(*asked(index))
 
     async def four_streams() -> list[list[int]]:
         async with serving(4) as (service, target):
@@ -200,14 +251,14 @@ def test_requests_that_decode_together_stay_together(
 
 async def test_a_latecomer_joins_the_next_run() -> None:
     async def twice(service: ModelService) -> Verified:
-        await service.decode(row(0))
-        return await service.decode(row(0))
+        await service.decode(*asked(0))
+        return await service.decode(*asked(0))
 
     async with serving(4) as (service, target):
         target.hold()
         first = asyncio.ensure_future(twice(service))
         await until(lambda: target.runs == [[0]])
-        late = asyncio.ensure_future(service.decode(row(1)))
+        late = asyncio.ensure_future(service.decode(*asked(1)))
         await submitted()
         target.open()
         await gathered(first, late)
@@ -217,7 +268,7 @@ async def test_a_latecomer_joins_the_next_run() -> None:
 async def test_a_prompt_is_not_starved_by_streams_nor_streams_by_a_prompt() -> None:
     async def decode(service: ModelService, index: int) -> None:
         for _ in range(10):
-            await service.decode(row(index))
+            await service.decode(*asked(index))
 
     async def prefill(service: ModelService) -> None:
         for _ in range(10):
@@ -238,7 +289,7 @@ async def test_a_prompt_is_not_starved_by_streams_nor_streams_by_a_prompt() -> N
 async def test_a_cancelled_row_leaves_the_queue() -> None:
     async with serving(4) as (service, target):
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(row(index))) for index in range(3)]
+            calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in range(3)]
             chunk = asyncio.ensure_future(service.prefill(row(10, CHUNK), 0))
             await asyncio.sleep(0)
             calls[1].cancel()
@@ -252,9 +303,9 @@ async def test_a_cancelled_row_leaves_the_queue() -> None:
 async def test_cancelling_a_row_that_runs_does_not_disturb_its_company() -> None:
     async with serving(4) as (service, target):
         target.hold()
-        first = asyncio.ensure_future(service.decode(row(99)))
+        first = asyncio.ensure_future(service.decode(*asked(99)))
         await until(lambda: target.runs == [[99]])
-        calls = [asyncio.ensure_future(service.decode(row(index))) for index in range(2)]
+        calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in range(2)]
         await submitted()
         target.let(1)
         await first
@@ -264,19 +315,19 @@ async def test_cancelling_a_row_that_runs_does_not_disturb_its_company() -> None
         assert calls[0].cancelled(), "at once, and not when the run ends"
         target.open()
         assert (await gathered(calls[1]))[0].result.greedy == [1]
-        assert (await gathered(service.decode(row(7))))[0].result.greedy == [7]
+        assert (await gathered(service.decode(*asked(7))))[0].result.greedy == [7]
 
 
 async def test_a_failing_run_fails_its_rows_only_and_the_service_goes_on() -> None:
     async with serving(2) as (service, target):
         target.broken = {1}
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(row(index))) for index in range(4)]
+            calls = [asyncio.ensure_future(service.decode(*asked(index))) for index in range(4)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [str(result) for result in results[:2]] == ["out of device memory"] * 2
         assert all(isinstance(result, RuntimeError) for result in results[:2])
         assert all(isinstance(result, Verified) for result in results[2:])
-        assert (await gathered(service.decode(row(5))))[0].result.greedy == [5]
+        assert (await gathered(service.decode(*asked(5))))[0].result.greedy == [5]
     assert target.runs[1:] == [[0, 1], [2, 3], [5]]
 
 
@@ -303,13 +354,13 @@ async def test_calls_run_on_the_workers_thread_in_the_order_they_were_made() -> 
 async def test_closing_waits_for_the_run_and_refuses_what_waits() -> None:
     async with serving(1) as (service, target):
         async with held(service, target):
-            waiting = asyncio.ensure_future(service.decode(row(1)))
+            waiting = asyncio.ensure_future(service.decode(*asked(1)))
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(service.close())
             await asyncio.sleep(0.01)
             assert not closing.done(), "the run is still in progress"
         await closing
-        for refused in (waiting, service.decode(row(2)), service.prefill(row(3), 0)):
+        for refused in (waiting, service.decode(*asked(2)), service.prefill(row(3), 0)):
             with pytest.raises(UserError) as error:
                 await asyncio.wait_for(refused, 5)
             assert error.value.code == "draining"
@@ -323,7 +374,7 @@ async def test_a_turn_waits_until_the_last_runs_rows_were_read() -> None:
     order: list[str] = []
 
     async def decode(service: ModelService) -> None:
-        await service.decode(row(1))
+        await service.decode(*asked(1))
         order.append("read")
 
     async with serving(4) as (service, target):
@@ -332,7 +383,7 @@ async def test_a_turn_waits_until_the_last_runs_rows_were_read() -> None:
         await submitted()
         turn = asyncio.ensure_future(service.turn(lambda: order.append("turn")))
         await submitted()
-        later = asyncio.ensure_future(service.decode(row(2)))
+        later = asyncio.ensure_future(service.decode(*asked(2)))
         await submitted()
         target.open()
         await asyncio.gather(reading, turn, later)
@@ -345,7 +396,7 @@ async def test_a_turn_that_fails_tells_its_caller_alone() -> None:
     async with serving(4) as (service, _):
         with pytest.raises(ZeroDivisionError):
             await service.turn(lambda: 1 // 0)
-        assert (await service.decode(row(1))).result.greedy == [1]
+        assert (await service.decode(*asked(1))).result.greedy == [1]
     with pytest.raises(UserError, match="shutting down"):
         await service.turn(lambda: None)
 
@@ -357,7 +408,7 @@ async def test_a_turn_that_nobody_waits_for_is_not_taken() -> None:
             turn = asyncio.ensure_future(service.turn(lambda: taken.append("turn")))
             await submitted()
             turn.cancel()
-        assert (await service.decode(row(1))).result.greedy == [1]
+        assert (await service.decode(*asked(1))).result.greedy == [1]
     assert turn.cancelled()
     assert not taken
 

@@ -15,7 +15,7 @@ from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
 from tests.engine_support import until
-from tests.test_service import CHUNK, FakeTarget, held, row, serving, submitted
+from tests.test_service import CHUNK, FakeTarget, asked, held, row, serving, submitted
 
 
 def slot(index: int = 0) -> Slot:
@@ -69,7 +69,7 @@ def test_streams_that_draft_stay_packed_in_one_run(
         for number in range(rounds):
             if index or number % 3:
                 await service.draft(own, drafts(index + 1))
-            await service.decode(row(index))
+            await service.decode(*asked(index))
 
     async def prompt(service: ModelService) -> None:
         for _ in range(6):
@@ -93,7 +93,7 @@ async def test_drafts_that_wait_together_are_one_job_before_the_next_run() -> No
     async with serving(4) as (service, target):
         drafts = FakeDrafts(target)
         async with held(service, target):
-            calls = [asyncio.ensure_future(service.decode(row(9)))]
+            calls = [asyncio.ensure_future(service.decode(*asked(9)))]
             calls += [
                 asyncio.ensure_future(service.draft(slot(n), drafts(n)))  # type: ignore[arg-type]
                 for n in (1, 2, 3)
@@ -114,7 +114,7 @@ async def test_drafts_never_go_twice_past_a_row_that_waits() -> None:
         async with held(service, target):
             calls = [
                 asyncio.ensure_future(restless()),
-                asyncio.ensure_future(service.decode(row(9))),
+                asyncio.ensure_future(service.decode(*asked(9))),
             ]
             await submitted()
         await together(*calls)
@@ -133,7 +133,7 @@ async def test_a_failing_draft_fails_alone() -> None:
         assert isinstance(results[0], Drafted)
         assert isinstance(results[2], Drafted)
         assert str(results[1]) == "the graph failed"
-        assert (await service.decode(row(5))).result.greedy == [5]
+        assert (await service.decode(*asked(5))).result.greedy == [5]
         assert service.drafting(slot(2)) is None
 
 
@@ -147,7 +147,7 @@ async def test_a_cancelled_draft_that_waits_never_runs() -> None:
             call.cancel()
             await asyncio.wait([call])
             assert service.drafting(own) is None
-        assert (await service.decode(row(5))).result.greedy == [5]
+        assert (await service.decode(*asked(5))).result.greedy == [5]
     assert target.runs[1:] == [[5]]
 
 
@@ -198,7 +198,7 @@ async def test_on_a_device_drafts_have_a_thread_of_their_own() -> None:
     async with serving(4, overlap=True) as (service, target):
         drafts = FakeDrafts(target)
         target.hold()
-        run = asyncio.ensure_future(service.decode(row(7)))
+        run = asyncio.ensure_future(service.decode(*asked(7)))
         await until(lambda: target.runs == [[7]])
         drafted = await asyncio.wait_for(service.draft(slot(), drafts(1)), 5)
         assert drafted.draft.tokens == (1,)
@@ -217,7 +217,7 @@ async def test_on_a_device_no_chunk_slips_between_a_draft_and_its_row() -> None:
 
         async def stream() -> None:
             await service.draft(slot(), drafts(1))
-            await service.decode(row(3))
+            await service.decode(*asked(3))
 
         streaming = asyncio.ensure_future(stream())
         await until(lambda: target.runs == [[-1]])

@@ -13,8 +13,8 @@ from bench.naturals import natural
 from bench.run.schema import ALL as TOGETHER
 from bench.setup import Setup
 from gateway.engine.names import is_name, resolve
-from gateway.engine.requests import Speculation
-from gateway.http.speculation import POLICIES, RULES
+from gateway.engine.requests import POLICY_NAMES, Policy, Speculation, named_policy
+from gateway.http.speculation import RULES
 from gateway.settings import MAX_DRAFT_LENGTH
 from models.errors import UserError
 from models.sampling.parameters import Sampling
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policies",
         default=_DEFAULTS.policy,
         metavar="NAME,...",
-        help=f"of {', '.join(POLICIES)}; default: {_DEFAULTS.policy}",
+        help=f"of {', '.join(POLICY_NAMES)}; default: {_DEFAULTS.policy}",
     )
     flag(
         "--lengths",
@@ -156,7 +156,7 @@ def plan_of(parsed: argparse.Namespace, setup: Setup) -> Plan:
 
 
 def _settings(parsed: argparse.Namespace, drafters: Sequence[str]) -> tuple[RunSetting, ...]:
-    policies = _names(parsed, "policies", POLICIES)
+    policies = _policies(parsed)
     rules = _names(parsed, "rules", RULES)
     lengths = _lengths(parsed)
     grid = [
@@ -196,6 +196,11 @@ def _unsupported(drafters: Sequence[str], kinds: Sequence[str]) -> dict[str, str
         except UserError as error:
             why[name] = error.message
     return why
+
+
+def _policies(parsed: argparse.Namespace) -> list[Policy]:
+    """By the names that answers say."""
+    return list(dict.fromkeys(named_policy(n) for n in _names(parsed, "policies", POLICY_NAMES)))
 
 
 def _names(parsed: argparse.Namespace, flag: str, known: Sequence[str]) -> list[str]:

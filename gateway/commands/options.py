@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
-from gateway.engine.requests import Policy
-from gateway.settings import LOG_LEVELS, Settings, flag_fields, load_settings
+from gateway.engine.requests import Pacing
+from gateway.settings import DEFAULT_POLICIES, LOG_LEVELS, Settings, flag_fields, load_settings
 from models.providers import DEVICES
 
 
@@ -39,6 +39,8 @@ HELP: Mapping[str, str] = MappingProxyType(
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "policy of requests that name none",
         "speculation_length": "draft tokens per round, 1 to 31; needed with the policy fixed",
+        "speculation_tpot_ms": "milliseconds per token that the policy slo keeps; needed with it",
+        "speculation_pacing": "even: the tokens of a round are released over the time of the next",
         "ngram_store": "directory that keeps what was said to each user, to draft from",
         "ngram_store_mib": "MiB of it at most; who was not heard of longest is forgotten",
     }
@@ -54,7 +56,9 @@ METAVARS: Mapping[str, str] = MappingProxyType(
         "temperature": "X",
         "speculation_drafter": "NAME",
         "ngram_store": "DIR",
-        "speculation_policy": _one_of(get_args(Policy)),
+        "speculation_policy": _one_of(DEFAULT_POLICIES),
+        "speculation_pacing": _one_of(get_args(Pacing)),
+        "speculation_tpot_ms": "MS",
     }
 )
 
@@ -76,7 +80,7 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
 
 def _shown(name: str, default: Any) -> str:
     if default is None:
-        return "none" if name == "ngram_store" else "auto"
+        return "none" if name in ("ngram_store", "speculation_tpot_ms") else "auto"
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, float):

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.engine.controller import Controller
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.drafting import Drafting
+from gateway.engine.pacing import Pacer
+from gateway.engine.policies.make import make_policy
+from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.record import Record
 from gateway.engine.requests import (
     Event,
@@ -80,7 +82,6 @@ class Answer:
         self._emit = emit
         self._record = Record(prompt_tokens=len(request.prompt))
         speculation = request.speculation
-        self._controller = Controller(speculation, resources.costs)
         self._rule = make_rule(
             speculation.rule,
             acceptance=speculation.acceptance,
@@ -93,14 +94,17 @@ class Answer:
         room = resources.context_length - len(request.prompt)
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
         self._transcript = Transcript(request, resources.tokenizer, endings, limit)
+        self._pacer: Pacer | None = None
+        if speculation.pacing == "even":
+            self._pacer = Pacer(emit, asyncio.get_running_loop())
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
-        if self._controller.policy == "off":
-            return
         speculation = self._request.speculation
+        if not speculation.drafts:
+            return
         if speculation.branches > 1:
             await self._resources.load_trees()
         await self._resources.drafters.load(speculation.drafter)
@@ -127,9 +131,11 @@ class Answer:
             if prefilled is not None:
                 prefilled(None if scores is None else scores.event())
             await self._decode(lease.slot, rows)
-            if self._controller.policy != "off":
+            if request.speculation.drafts:
                 self._resources.remember(request, self._said)
         finally:
+            if self._pacer is not None:
+                self._pacer.flush()
             self._resources.release(lease.slot)
         self._emit(self._finished())
 
@@ -144,8 +150,8 @@ class Answer:
         assert reason is not None, "an answer ends for a reason"
         speculation = self._request.speculation
         timings = self._record.timings(
-            drafter="off" if self._controller.policy == "off" else speculation.drafter,
-            policy=self._controller.policy,
+            drafter=speculation.drafter if speculation.drafts else "off",
+            policy=speculation.policy if speculation.drafts else "off",
             rule=speculation.rule,
             exact=self._resources.exact,
         )
@@ -194,56 +200,56 @@ class Answer:
         """`token` is committed, but its K/V comes with this run; the next such token."""
         clock = RoundClock(self._resources, drafting)
         slot = stream.slot
-        draft = Draft() if drafting is None else await self._propose(drafting)
-        row = make_row(slot, token, draft)
-        verified = await self._resources.service.decode(row)
+        offer = NOTHING if drafting is None else await self._propose(drafting)
+        verified = await self._resources.service.decode(slot, token, offer)
+        draft = verified.draft
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
         outcome, taken = self._accept(verified.result, draft)
         self._record.mark_round(
-            draft, outcome.path, taken, verify_ms=verified.run_ms, tree=row.parents is not None
+            draft, outcome.path, taken, verify_ms=verified.run_ms, tree=draft.forks
         )
-        stream.ran(len(row.tokens))
-        if not verified.prefilled:
-            self._resources.costs.observe(verified.shape, verified.run_ms)
-        self._keep(slot, row, draft, outcome)
+        stream.ran(1 + len(draft.tokens))
+        self._keep(slot, token, draft, outcome)
         if drafting is not None:
             drafting.commit(outcome.tokens(draft.tokens))
         self._say()
         clock.stop(verified)
         return outcome.bonus
 
-    def _keep(self, slot: Slot, row: Row, draft: Draft, outcome: Outcome) -> None:
-        """Commit the row's first token and the accepted path, whose K/V moves together first."""
+    def _keep(self, slot: Slot, token: int, draft: Draft, outcome: Outcome) -> None:
+        """Commit `token` and the accepted path behind it, whose K/V moves together first."""
         path, start = outcome.path, slot.length + 1
-        tokens = (row.tokens[0], *(draft.tokens[index] for index in path))
-        slot.commit(tokens, exact=row.parents is None)
+        tokens = (token, *(draft.tokens[index] for index in path))
+        slot.commit(tokens, exact=not draft.forks)
         self._compacted = None
         if path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
 
     def _begin_drafting(self, stream: Stream, token: int) -> Drafting | None:
         """Drafters that know the prompt and the answer's first token."""
-        if self._controller.policy == "off" or self._transcript.reason is not None:
+        speculation = self._request.speculation
+        if not speculation.drafts or self._transcript.reason is not None:
             return None
         cascade = self._resources.make_drafters(self._request, stream.slot, self._sampler)
-        drafting = Drafting(cascade, self._controller, self._resources, stream)
+        policy = make_policy(speculation, self._resources.costs)
+        drafting = Drafting(cascade, policy, self._resources, stream)
         drafting.reset(self._request.prompt)
         drafting.commit((token,))
         return drafting
 
-    async def _propose(self, drafting: Drafting) -> Draft:
-        """A draft cut to what pays, and to what is left of the answer but for the bonus token.
+    async def _propose(self, drafting: Drafting) -> Offer:
+        """A draft of what is left of the answer but for the bonus token.
 
         The slot has room for all of the answer, and so for all tokens of such a tree.
         """
         if self._compacted is not None and self._resources.service.overlaps:
             # Drafts have a thread of their own: what they read is in place first.
             await asyncio.shield(self._compacted)
-        draft = await drafting.propose(self._transcript.left - 1, self._rule.trim)
+        offer = await drafting.propose(self._transcript.left - 1, self._rule.trim)
         self._record.draft_ms = drafting.spent_ms
-        return draft
+        return offer
 
     def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, int]:
         """What stands of `draft` goes into the transcript; how many tokens it took of that.
@@ -273,14 +279,11 @@ class Answer:
     def _say(self) -> None:
         """Emit what became final."""
         self._record.mark_tokens(self._transcript.count)
+        if self._pacer is not None and self._transcript.reason is None:
+            self._pacer.add(self._transcript.take_each(self._record.rounds))
+            return
+        if self._pacer is not None:
+            self._pacer.flush()
         delta = self._transcript.take(self._record.rounds)
         if delta is not None:
             self._emit(delta)
-
-
-def make_row(slot: Slot, token: int, draft: Draft) -> Row:
-    """The last committed token comes first, and the draft tokens one place later than in it."""
-    tokens, parents = (token, *draft.tokens), draft.parents
-    if parents is not None:
-        parents = (-1, *(parent + 1 for parent in parents))
-    return Row(slot, tokens, logits=len(tokens), parents=parents)

@@ -11,6 +11,7 @@ from gateway.engine.costs.draft_costs import DraftCosts
 from gateway.engine.learned import Learned
 from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, resolve
+from gateway.engine.policies.base import Probation
 from gateway.engine.requests import DrafterTimings, Rule, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.status import DrafterStatus
@@ -62,6 +63,7 @@ class Drafters:
         self._loaded: set[str] = set()
         self._survivals: dict[tuple[str, bool, bool, Rule], Survival] = {}
         self._costs: dict[tuple[str, bool], DraftCosts] = {}
+        self._probations: dict[tuple[str, bool], Probation] = {}
         self._counts: dict[str, tuple[int, int]] = {}
         self._failures: dict[str, int] = {}
         self._problems: dict[str, str] = {}
@@ -134,7 +136,7 @@ class Drafters:
 
         def survival(name: str) -> Survival:
             prior = self.survival(name, branching=branching, greedy=greedy, rule=rule)
-            return Survival(prior, _REQUEST_WEIGHT, _REQUEST_MEMORY)
+            return Survival(prior, _REQUEST_WEIGHT, _REQUEST_MEMORY, abrupt=True)
 
         return Cascade(
             drafters,
@@ -157,6 +159,9 @@ class Drafters:
     def costs(self, name: str, *, branching: bool) -> DraftCosts:
         """Trees are other graphs than chains."""
         return self._costs.setdefault((name, branching), DraftCosts())
+
+    def probation(self, name: str, *, branching: bool) -> Probation:
+        return self._probations.setdefault((name, branching), Probation())
 
     def count(self, by_drafter: Mapping[str, DrafterTimings]) -> None:
         """What an answer's drafts came to. A learned drafter of which everything is accepted, over
@@ -193,7 +198,7 @@ class Drafters:
             longest=spec.longest,
             draft_n=drafted,
             draft_n_accepted=accepted,
-            survival=self.survival(kind).shares(spec.longest),
+            survival=tuple(self.survival(kind).shares(spec.longest)),
             run_ms=self.costs(kind, branching=False).table(),
             failures=self._failures.get(kind, 0),
             problem=self._problems.get(kind),

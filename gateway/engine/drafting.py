@@ -1,4 +1,4 @@
-"""One answer's drafts: proposed by what is free, by what is worth its run, and cut to what pays."""
+"""One answer's drafts: proposed by what is free and by what is worth its run, and offered."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from gateway.engine.controller import LONGEST_DRAFT, Candidate, Controller
 from gateway.engine.costs.shape import Load
 from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
+from gateway.engine.policies.base import LONGEST_DRAFT, Candidate, Policy
+from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.service import ModelService
 from models.draft import Draft
 from models.drafters.cascade import Cascade
@@ -39,12 +40,13 @@ class Drafting:
     def __init__(
         self,
         cascade: Cascade,
-        controller: Controller,
+        policy: Policy,
         resources: Resources,
         stream: Stream,
     ) -> None:
         self._cascade = cascade
-        self._controller = controller
+        self._policy = policy
+        self._proposed = Draft()
         self._resources = resources
         self._stream = stream
         self._candidates = candidates(cascade, resources.drafters)
@@ -55,25 +57,28 @@ class Drafting:
         self._cascade.reset(prompt)
 
     def commit(self, tokens: Sequence[int]) -> None:
+        self._policy.observe(self._proposed, tokens)
+        self._proposed = Draft()
         self._cascade.commit(tokens)
 
-    async def propose(self, room: int, trim: Callable[[Draft], Draft]) -> Draft:
-        """A draft of at most `room` tokens, cut to what pays and by the rule's own `trim`."""
-        budget = self._controller.budget(room)
+    async def propose(self, room: int, trim: Callable[[Draft], Draft]) -> Offer:
+        """An offer of at most `room` tokens, cut by the rule's own `trim`."""
+        budget = self._policy.budget(room)
         if budget == 0:
-            return Draft()
+            return NOTHING
         started = time.perf_counter()
         draft = self._cascade.propose_free(budget)
-        plan = self._controller.plan(draft, self._candidates, self._load(), budget)
+        plan = self._policy.plan(draft, self._candidates, self._load(), budget)
         if plan is not None:
             self._spend_since(started)
             await self._run(plan.name, plan.budget)
             started = time.perf_counter()
             draft = self._cascade.join(budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
-        draft = trim(self._controller.select(draft, self._load()))
+        self._proposed = draft = trim(draft)
+        offer = self._policy.offer(draft, self._load()) if draft.tokens else NOTHING
         self._spend_since(started)
-        return draft
+        return offer
 
     async def _run(self, name: str, budget: int) -> None:
         """Have a learned drafter propose; nothing comes of one that fails."""
@@ -114,6 +119,7 @@ def candidates(cascade: Cascade, drafters: Drafters) -> list[Candidate]:
                 costs=drafters.costs(name, branching=cascade.branching),
                 survival=cascade.survivals[name],
                 tree=cascade.branching and drafters.drafts_trees(name),
+                probation=drafters.probation(name, branching=cascade.branching),
             )
         )
     return found

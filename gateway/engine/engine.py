@@ -64,7 +64,10 @@ class Engine:
         self.template = load_template(package)
         self.eos_ids = frozenset(package.manifest.target.eos_ids)
         self.service = ModelService(
-            target.run, target.most_rows, overlap=target.provider.memory != "cpu"
+            target.run,
+            target.most_rows,
+            overlap=target.provider.memory != "cpu",
+            costs=self.costs,
         )
         self.context_length = slot_context(package, options)
         self._target = target

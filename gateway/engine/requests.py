@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, get_args
 
 from models.sampling.parameters import Sampling
 
 FinishReason = Literal["stop", "length", "cancelled"]
-Policy = Literal["auto", "fixed", "off"]
+Policy = Literal["cost", "fixed", "ema-tiers", "confidence", "slo", "adasd", "off"]
+Pacing = Literal["none", "even"]
 Rule = Literal["coupled", "classic", "typical", "adasd", "synthetic"]
+
+POLICY_ALIASES: Mapping[str, Policy] = MappingProxyType({"auto": "cost"})
+"""Other names that requests and settings may use."""
+
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+POLICY_NAMES = (*POLICIES, *POLICY_ALIASES)
+LEAST_TPOT_MS, MOST_TPOT_MS = 0.01, 60_000.0
 
 LOSSLESS_RULES: frozenset[str] = frozenset({"coupled", "classic"})
 MOST_BRANCHES = 8
@@ -23,21 +32,43 @@ class Speculation:
 
     `drafter` is a name of `gateway.engine.names`; an engine that opens a request says which ones
     it means, joined by `+`.
-    `policy` `auto` adapts the draft length every round (up to `length` where it is given),
-    `fixed` proposes `length` tokens whenever the drafter knows any, `off` decodes plainly.
+    `policy` is one of `gateway.engine.policies`: `cost` adapts the draft length every round (up to
+    `length` where it is given), `fixed` proposes `length` tokens whenever the drafter knows any,
+    `slo` keeps `tpot_ms` milliseconds per token first, `off` decodes plainly; `adasd` goes with
+    the rule of that name. With `pacing` `even` the tokens of a round are released over the time
+    that the next one takes.
     With `branches` > 1 a draft is a tree of up to so many continuations; `length` then counts its
     tokens. `rule` is how drafts are verified (models.verification). `acceptance` is the
     probability that rule `synthetic` imposes; `epsilon` and `delta` are those of rule `typical`.
     """
 
     drafter: str = "auto"
-    policy: Policy = "auto"
+    policy: Policy = "cost"
     length: int | None = None
     branches: int = 1
     rule: Rule = "coupled"
     acceptance: float = 0.7
     epsilon: float = 0.09
     delta: float = 0.3
+    tpot_ms: float | None = None
+    pacing: Pacing = "none"
+
+    @property
+    def drafts(self) -> bool:
+        return self.policy != "off" and self.drafter != "off"
+
+
+def named_policy(name: str) -> Policy:
+    """One of `POLICY_NAMES`."""
+    return POLICY_ALIASES[name] if name in POLICY_ALIASES else POLICIES[POLICIES.index(name)]
+
+
+def needed_by_policy(speculation: Speculation) -> Iterator[tuple[Policy, str]]:
+    """Its policy, with every field that this one needs and that is not there."""
+    if speculation.policy == "fixed" and speculation.length is None:
+        yield "fixed", "length"
+    if speculation.policy == "slo" and speculation.tpot_ms is None:
+        yield "slo", "tpot_ms"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
+from gateway.engine.policies.allocation import allocate
+from gateway.engine.policies.offers import NOTHING, Offer, make_row
 from gateway.engine.waiting import (
     Drafted,
     Lane,
@@ -42,8 +45,11 @@ class ModelService:
     still waits for the rows that drafts precede.
     """
 
-    def __init__(self, run: Run, most_rows: int, *, overlap: bool = False) -> None:
+    def __init__(
+        self, run: Run, most_rows: int, *, overlap: bool = False, costs: RunCosts | None = None
+    ) -> None:
         self._run = run
+        self._costs = costs
         self._most_rows = most_rows
         self._decodes: deque[WaitingRow] = deque()
         self._prefills: deque[WaitingRow] = deque()
@@ -65,13 +71,18 @@ class ModelService:
         """Whether drafts run beside the target, and not in the order in which they were queued."""
         return self._drafter is not self._target
 
-    async def decode(self, row: Row) -> Verified:
-        """Verify a draft: `row` is the last committed token and the draft."""
-        return await self._submit_row(self._decodes, row, order=0)
+    async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified:
+        """Run `token`, the last committed one, and verify what of `offer` pays for all rows of the
+        run together."""
+        whole = offer.first(len(offer.order))
+        row = make_row(slot, token, whole)
+        future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
+        return await self._submit_row(self._decodes, WaitingRow(row, 0, offer, whole, future))
 
     async def prefill(self, row: Row, order: int) -> Verified:
         """Run a chunk of a prompt. The prompt of lowest `order` is prefilled first."""
-        return await self._submit_row(self._prefills, row, order)
+        future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
+        return await self._submit_row(self._prefills, WaitingRow(row, order, None, Draft(), future))
 
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
         """Have `propose`, which runs a graph on the state of `slot`, called on a worker thread.
@@ -129,11 +140,8 @@ class ModelService:
         if self._closed:
             raise _closing()
 
-    async def _submit_row(self, queue: deque[WaitingRow], row: Row, order: int) -> Verified:
+    async def _submit_row(self, queue: deque[WaitingRow], waiting: WaitingRow) -> Verified:
         self._require_open()
-        prefill = queue is self._prefills
-        future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        waiting = WaitingRow(row, order, prefill, future)
         queue.append(waiting)
         self._wake(self._target)
         try:
@@ -221,8 +229,11 @@ class ModelService:
         alone = self._most_rows == 1 and bool(self._decodes) and not self._prefill_turn
         prefills = [] if alone or not self._prefills else [self._pop_prefill()]
         self._prefill_turn = not prefills
-        decodes = min(len(self._decodes), self._most_rows - len(prefills))
-        return [*(self._decodes.popleft() for _ in range(decodes)), *prefills]
+        count = min(len(self._decodes), self._most_rows - len(prefills))
+        decodes = [self._decodes.popleft() for _ in range(count)]
+        if self._costs is not None:
+            share(decodes, prefills, self._costs)
+        return [*decodes, *prefills]
 
     def _pop_prefill(self) -> WaitingRow:
         earliest = min(self._prefills, key=lambda item: item.order)
@@ -241,8 +252,19 @@ class ModelService:
         if error is not None:
             self._refuse(batch, error)
         else:
-            _answer(batch, *finished.result())
+            self._answer(batch, *finished.result())
         self._go_on(self._target)
+
+    def _answer(self, batch: list[WaitingRow], results: list[RowResult], run_ms: float) -> None:
+        shape = RunShape.of(
+            ((item.row.past, len(item.row.tokens)) for item in batch),
+            tree=any(item.row.parents is not None for item in batch),
+        )
+        if self._costs is not None and all(item.offer is not None for item in batch):
+            self._costs.observe(shape, run_ms)
+        for item, result in zip(batch, results, strict=True):
+            if not item.future.done():
+                item.future.set_result(Verified(result, run_ms, shape, item.draft))
 
     def _go_on(self, lane: Lane) -> None:
         # After the callers that were answered just now have been resumed and have queued again.
@@ -268,15 +290,15 @@ def _timed_drafts(batch: Sequence[WaitingDraft]) -> list[Drafted | Exception]:
     return results
 
 
-def _answer(batch: list[WaitingRow], results: list[RowResult], run_ms: float) -> None:
-    shape = RunShape.of(
-        ((item.row.past, len(item.row.tokens)) for item in batch),
-        tree=any(item.row.parents is not None for item in batch),
-    )
-    prefilled = any(item.prefill for item in batch)
-    for item, result in zip(batch, results, strict=True):
-        if not item.future.done():
-            item.future.set_result(Verified(result, run_ms, shape, prefilled))
+def share(decodes: Sequence[WaitingRow], prefills: Sequence[WaitingRow], costs: RunCosts) -> None:
+    """Have every row of a run verify what of its offer is worth a place there."""
+    offers = [item.offer for item in decodes if item.offer is not None]
+    if not any(offer.order for offer in offers):
+        return
+    cached = [item.row.past for item in decodes]
+    beside = RunShape.of((item.row.past, len(item.row.tokens)) for item in prefills)
+    for item, count in zip(decodes, allocate(offers, cached, beside, costs), strict=True):
+        item.take(count)
 
 
 def _closing() -> UserError:

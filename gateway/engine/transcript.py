@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
@@ -82,12 +82,28 @@ class Transcript:
 
     def take(self, round_: int) -> Delta | None:
         """What became final since the last call; None where that is nothing."""
-        text = self._unsent[: self._final - self._sent]
-        self._unsent = self._unsent[len(text) :]
-        self._sent += len(text)
         said = []
         while self._waiting and self._is_final(self._waiting[0]):
             said.append(self._waiting.popleft().said)
+        return self._delta(self._final, said, round_)
+
+    def take_each(self, round_: int) -> list[Delta]:
+        """The same, as a delta for every token with the text up to its end."""
+        deltas = []
+        while self._waiting and self._is_final(self._waiting[0]):
+            placed = self._waiting.popleft()
+            last = not (self._waiting and self._is_final(self._waiting[0]))
+            end = self._final if last else min(placed.end, self._final)
+            deltas.append(self._delta(end, [placed.said], round_))
+        if not deltas:
+            deltas.append(self._delta(self._final, [], round_))
+        return [delta for delta in deltas if delta is not None]
+
+    def _delta(self, end: int, said: Sequence[Said], round_: int) -> Delta | None:
+        """The text up to `end`, with the tokens `said`; None where both are nothing."""
+        text = self._unsent[: max(0, end - self._sent)]
+        self._unsent = self._unsent[len(text) :]
+        self._sent += len(text)
         if not (text or said):
             return None
         return Delta(

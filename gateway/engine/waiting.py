@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.engine.costs.shape import RunShape
-from models.draft import Draft
+from gateway.engine.policies.offers import Offer, make_row
+from models.draft import EMPTY, Draft
 from models.slots import Slot
 from models.target import Row, RowResult
 
@@ -18,13 +19,13 @@ from models.target import Row, RowResult
 class Verified:
     """A row's result, the time of the whole run, and the shape of everything packed into it.
 
-    `prefilled` says whether a chunk of a prompt was among it.
+    `draft` is what the run verified of what was offered.
     """
 
     result: RowResult
     run_ms: float
     shape: RunShape
-    prefilled: bool
+    draft: Draft = EMPTY
 
 
 class Drafted(NamedTuple):
@@ -36,10 +37,21 @@ class Drafted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WaitingRow:
+    """A chunk of a prompt where nothing was offered; else all of `offer`, until the run takes a
+    part of it."""
+
     row: Row
     order: int
-    prefill: bool
+    offer: Offer | None
+    draft: Draft
     future: asyncio.Future[Verified] = field(repr=False)
+
+    def take(self, count: int) -> None:
+        """Verify the first `count` tokens of the offer."""
+        assert self.offer is not None, "a chunk is run whole"
+        if count < len(self.offer.order):
+            self.draft = self.offer.first(count)
+            self.row = make_row(self.row.slot, self.row.tokens[0], self.draft)
 
 
 @dataclass(slots=True, eq=False)

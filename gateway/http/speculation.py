@@ -7,7 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
-from gateway.engine.requests import MOST_BRANCHES, Policy, Rule, Speculation
+from gateway.engine.requests import (
+    LEAST_TPOT_MS,
+    MOST_BRANCHES,
+    MOST_TPOT_MS,
+    POLICY_NAMES,
+    Pacing,
+    Policy,
+    Rule,
+    Speculation,
+    named_policy,
+    needed_by_policy,
+)
 from gateway.http.fields import (
     in_range,
     number,
@@ -22,9 +33,9 @@ from models.errors import UserError
 
 Name = TypeVar("Name", bound=str)
 PREFIX = "speculation."
-POLICIES: tuple[Policy, ...] = get_args(Policy)
+PACINGS: tuple[Pacing, ...] = get_args(Pacing)
 RULES: tuple[Rule, ...] = get_args(Rule)
-FIELDS = ("drafter", "length", "policy", "off", "branches", "rule")
+FIELDS = ("drafter", "length", "policy", "off", "branches", "rule", "tpot_ms", "pacing")
 # What only one rule reads: beside another it would silently do nothing.
 RULE_OF: Mapping[str, Rule] = MappingProxyType(
     {"acceptance": "synthetic", "epsilon": "typical", "delta": "typical"}
@@ -48,14 +59,16 @@ def parse_speculation(value: Any, defaults: Speculation) -> Speculation:
         drafter=defaults.drafter if drafter is None else drafter,
         length=_length(value, defaults.length),
         branches=_branches(value, defaults.branches),
+        tpot_ms=_tpot_ms(value, defaults.tpot_ms),
+        pacing=_one_of(value, "pacing", PACINGS, defaults.pacing),
     )
-    if changed.policy == "fixed" and changed.length is None:
+    for policy, field in needed_by_policy(changed):
         raise UserError(
-            "speculation.length is needed with the policy 'fixed'.",
+            f"speculation.{field} is needed with the policy {policy!r}.",
             code="missing_required_parameter",
-            param="speculation.length",
+            param=PREFIX + field,
         )
-    return _for_its_rule(changed, value)
+    return _for_its_rule(_for_its_policy(changed, value), value)
 
 
 def _one_of(value: Mapping[str, Any], name: str, known: tuple[Name, ...], default: Name) -> Name:
@@ -80,6 +93,21 @@ def _branches(value: Mapping[str, Any], default: int) -> int:
     return in_range(branches, 1, MOST_BRANCHES, "speculation.branches")
 
 
+def _tpot_ms(value: Mapping[str, Any], default: float | None) -> float | None:
+    if value.get("tpot_ms") is None:
+        return default
+    param = PREFIX + "tpot_ms"
+    return in_range(number(value["tpot_ms"], param), LEAST_TPOT_MS, MOST_TPOT_MS, param)
+
+
+def _for_its_policy(speculation: Speculation, value: Mapping[str, Any]) -> Speculation:
+    if speculation.policy != "adasd":
+        return speculation
+    if value.get("rule") not in (None, "adasd"):
+        raise unsupported("speculation.rule", value["rule"], "absent with the policy 'adasd'")
+    return replace(speculation, rule="adasd")
+
+
 def _for_its_rule(speculation: Speculation, value: Mapping[str, Any]) -> Speculation:
     given: dict[str, Any] = {}
     for name, rule in RULE_OF.items():
@@ -95,7 +123,7 @@ def _policy(value: Mapping[str, Any], default: Policy) -> Policy:
     policy = optional(value, "policy", str, PREFIX)
     off = optional(value, "off", bool, PREFIX)
     if policy is not None:
-        one_of(policy, POLICIES, "speculation.policy")
+        one_of(policy, POLICY_NAMES, "speculation.policy")
     if off is True:
         if policy not in (None, "off"):
             raise _contradiction("true", policy)
@@ -104,8 +132,8 @@ def _policy(value: Mapping[str, Any], default: Policy) -> Policy:
         if policy == "off":
             raise _contradiction("false", policy)
         if policy is None and default == "off":
-            return "auto"
-    return _one_of(value, "policy", POLICIES, default)
+            return Speculation().policy
+    return default if policy is None else named_policy(policy)
 
 
 def _contradiction(off: str, policy: str | None) -> UserError:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Protocol
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
 from models.draft import Draft
 
 UNMEASURED = 0.6
 """The share of a drafter's tokens taken for accepted where nothing is known of it."""
+
+_SURPRISE = 0.005
+"""Rejections in a row of this probability are no chance, but a drafter or a text that changed."""
+
+_AFTER_SURPRISE = 2.0
+"""The outcomes, all of them rejections, that are left of what was known before."""
 
 
 class Prior(Protocol):
@@ -44,14 +52,18 @@ class Survival:
 
     The prior hears of every outcome, so that what one request teaches is the next one's prior. A
     tree's token at a depth is accepted where any of those that follow the path so far is right.
+    With `abrupt` rejections in a row that the estimate has for impossible are believed at once: one
+    text changes so, a workload does not.
     """
 
-    def __init__(self, prior: Prior, weight: float, memory: float) -> None:
+    def __init__(self, prior: Prior, weight: float, memory: float, *, abrupt: bool = False) -> None:
         self._prior = prior
         self._weight = weight
         self._memory = memory
+        self._abrupt = abrupt
         self._right: list[float] = []
         self._tried: list[float] = []
+        self._streaks: list[Streak] = []
 
     def accepted(self, depth: int) -> float:
         if depth >= len(self._tried):
@@ -60,50 +72,87 @@ class Survival:
 
     def expected(self, length: int) -> float:
         """Accepted tokens to expect of a draft of `length`: the sum of the survivals s_i."""
-        total, survival = 0.0, 1.0
-        for depth in range(length):
-            survival *= self.accepted(depth)
-            total += survival
-        return total
+        return sum(self.shares(length))
 
-    def shares(self, length: int) -> tuple[float, ...]:
+    def shares(self, length: int) -> list[float]:
         """Survival s_i by depth."""
-        survival, shares = 1.0, list[float]()
-        for depth in range(length):
-            survival *= self.accepted(depth)
-            shares.append(survival)
-        return tuple(shares)
+        known = [right / tried for right, tried in zip(self._right, self._tried, strict=True)]
+        if len(known) < length:
+            accepted = self._prior.accepted
+            known += [accepted(depth) for depth in range(len(known), length)]
+        return list(accumulate(known[:length], operator.mul))
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
-        for depth, right in enumerate(outcomes(draft, said)):
-            self._note(depth, right)
+        for depth, outcome in enumerate(followed(draft, said)):
+            self._note(depth, outcome.right)
         self._prior.observe(draft, said)
 
     def _note(self, depth: int, right: bool) -> None:
         if depth == len(self._tried):
             self._tried.append(self._weight)
             self._right.append(self._weight * self._prior.accepted(depth))
+            self._streaks.append(Streak())
+        if self._abrupt and self._streaks[depth].surprises(self.accepted(depth), right):
+            self._tried[depth], self._right[depth] = _AFTER_SURPRISE, 0.0
+            return
         self._tried[depth] = self._tried[depth] * self._memory + 1.0
         self._right[depth] = self._right[depth] * self._memory + right
 
 
-def outcomes(draft: Draft, said: Sequence[int]) -> list[bool]:
+class Outcome(NamedTuple):
+    """A depth of a draft that the target reached: the tokens proposed there, and whether its own
+    was among them."""
+
+    siblings: Sequence[int]
+    right: bool
+
+    @property
+    def first(self) -> int:
+        return self.siblings[0]
+
+
+def followed(draft: Draft, said: Sequence[int]) -> list[Outcome]:
     """By depth, as far as the target followed `draft`: whether its next token was among it."""
-    parents = draft.parents or range(-1, len(draft.tokens) - 1)
-    following: dict[int, dict[int, int]] = {}
-    for index, (token, parent) in enumerate(zip(draft.tokens, parents, strict=True)):
-        following.setdefault(parent, {})[token] = index
-    found: list[bool] = []
+    found: list[Outcome] = []
+    if draft.parents is None:
+        for node, (token, own) in enumerate(zip(draft.tokens, said, strict=False)):
+            found.append(Outcome((node,), token == own))
+            if token != own:
+                break
+        return found
+    following: dict[int, list[int]] = {}
+    for index, parent in enumerate(draft.parents):
+        following.setdefault(parent, []).append(index)
     node = -1
-    for token in said:
-        children = following.get(node)
-        if children is None:
+    for own in said:
+        siblings = following.get(node)
+        if siblings is None:
             break
-        found.append(token in children)
-        if not found[-1]:
+        right = [each for each in siblings if draft.tokens[each] == own]
+        found.append(Outcome(siblings, bool(right)))
+        if not right:
             break
-        node = children[token]
+        node = right[0]
     return found
+
+
+class Streak:
+    """Rejections in a row, and how unlikely they are if what was promised were true."""
+
+    def __init__(self) -> None:
+        self._likelihood = 1.0
+
+    def surprises(self, promised: float, right: bool) -> bool:
+        """Whether an outcome that was promised with this probability, and those before it, can be
+        no chance any more. The row then begins anew."""
+        if right:
+            self._likelihood = 1.0
+            return False
+        self._likelihood *= max(_SURPRISE, 1.0 - promised)
+        if self._likelihood > _SURPRISE:
+            return False
+        self._likelihood = 1.0
+        return True
 
 
 def expected_tokens(draft: Draft) -> float:

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 _CORRECTION = 0.05
 """Weight of one run in the running correction."""
 
-_WORST = 4.0
-"""How many times what was expected a run counts for at most: noise is no measurement."""
+_NEAR, _SLOWER, _FASTER = 1.5, 0.5, 0.8
+"""The same for a run that is so many times off: a drafter that became slow costs more with every
+round, and one that was only held up once is as quick to be believed again."""
 
+_WORST = 8.0
+"""How many times what was expected a run counts for at most."""
 
 _LISTED = 33
 """Proposals of fewer tokens are looked up: a decision asks for all of them."""
@@ -39,7 +42,10 @@ class DraftCosts:
             self._listed = self._list()
             return
         ratio = min(milliseconds / expected, _WORST)
-        self._scale *= 1 + _CORRECTION * (ratio - 1)
+        weight = _CORRECTION
+        if not 1 / _NEAR < ratio < _NEAR:
+            weight = _SLOWER if ratio > 1 else _FASTER
+        self._scale *= 1 + weight * (ratio - 1)
 
     def table(self) -> dict[int, float]:
         """The curve in force."""

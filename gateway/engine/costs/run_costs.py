@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -85,6 +85,17 @@ class RunCosts:
         for own in range(min(LEAST_WIDTH, most + 1)):
             costs[own] += slope * (LEAST_WIDTH - own)
         return costs
+
+    def growing(self, base: RunShape, behind: Sequence[int]) -> list[float]:
+        """Milliseconds of a chain run of `base` and the first 0, 1, ... more tokens; `behind[i]`
+        are the cached tokens that the attention of the i-th reads."""
+        rows, tokens, past, work, _ = base
+        rest = self._per_row * (rows - 1) + self._per_past * past + self._per_work * work
+        table, last = self._table, tokens + len(behind)
+        widths = table[tokens : last + 1]
+        widths += [self._wide(each) for each in range(max(tokens, _LISTED + 1), last + 1)]
+        reads = accumulate((self._per_work * each for each in behind), initial=rest)
+        return [ms + more for ms, more in zip(widths, reads, strict=True)]
 
     @property
     def surcharge(self) -> float:

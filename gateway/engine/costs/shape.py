@@ -37,6 +37,16 @@ class RunShape(NamedTuple):
         work += cached * max(extra, LEAST_WIDTH)
         return RunShape(rows + 1, tokens + extra, past + cached, work, branched or tree)
 
+    def also(self, other: RunShape) -> RunShape:
+        """With the rows of `other`."""
+        return RunShape(
+            self.rows + other.rows,
+            self.tokens + other.tokens,
+            self.past + other.past,
+            self.work + other.work,
+            self.tree or other.tree,
+        )
+
 
 NOBODY = RunShape(0, 0)
 

@@ -1,4 +1,4 @@
-"""Whether a round runs a learned drafter, how far, and how much of a draft it verifies."""
+"""Policy `cost`: when a learned drafter runs, how far, and what of a draft is verified."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.engine.controller import LONGEST_DRAFT, Candidate, Controller, Plan
 from gateway.engine.costs.draft_costs import DraftCosts
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load, RunShape
-from gateway.engine.requests import Speculation
+from gateway.engine.policies.allocation import allocate
+from gateway.engine.policies.base import LONGEST_DRAFT, Candidate, Plan
+from gateway.engine.policies.cost import CostPolicy
 from models.draft import Draft, Proposal
 from models.drafters.survival import Published, Survival
 
@@ -24,8 +25,22 @@ STEEP = RunCosts.by_width({2: 10.0, 4: 30.0, 32: 310.0})
 GENTLE = RunCosts.by_width({2: 10.0, 12: 20.0})
 
 
-def auto(costs: RunCosts, length: int | None = None) -> Controller:
-    return Controller(Speculation(length=length), costs)
+class Alone:
+    """Policy `cost` and the run that takes its offers, which no other row has."""
+
+    def __init__(self, costs: RunCosts, length: int | None = None) -> None:
+        self.policy = CostPolicy(length, costs)
+        self.plan, self.budget = self.policy.plan, self.policy.budget
+        self._costs = costs
+
+    def select(self, draft: Draft, load: Load) -> Draft:
+        offer = self.policy.offer(draft, load)
+        (count,) = allocate([offer], [load.cached], load.others, self._costs)
+        return offer.first(count)
+
+
+def auto(costs: RunCosts, length: int | None = None) -> Alone:
+    return Alone(costs, length)
 
 
 def company(others: int) -> Load:
@@ -37,17 +52,8 @@ def chain(*confidence: float) -> Draft:
     return Draft(tokens=tuple(range(10, 10 + len(confidence))), confidence=confidence, source="x")
 
 
-def length(controller: Controller, *confidence: float, load: Load) -> int:
+def length(controller: Alone, *confidence: float, load: Load) -> int:
     return len(controller.select(chain(*confidence), load).tokens)
-
-
-@pytest.mark.parametrize("drafter", ["ngram", "off"])
-@pytest.mark.parametrize("policy", ["auto", "fixed", "off"])
-def test_off_by_policy_or_by_drafter_asks_for_nothing(policy: str, drafter: str) -> None:
-    off = "off" in (policy, drafter)
-    controller = Controller(Speculation(drafter, policy, 3), FREE)  # type: ignore[arg-type]
-    assert controller.policy == ("off" if off else policy)
-    assert controller.budget(10) == (0 if off else 3)
 
 
 def test_a_budget_is_what_fits_the_request_and_the_room() -> None:
@@ -56,11 +62,6 @@ def test_a_budget_is_what_fits_the_request_and_the_room() -> None:
     assert auto(FREE, length=5).budget(2) == 2
     assert auto(FREE, length=0).budget(10) == 0
     assert auto(FREE).budget(0) == auto(FREE).budget(-1) == 0
-
-
-def test_fixed_verifies_whatever_was_proposed() -> None:
-    controller = Controller(Speculation(policy="fixed", length=4), STEEP)
-    assert length(controller, 0.01, 0.01, 0.01, load=company(3)) == 3
 
 
 def test_auto_takes_all_of_a_draft_that_costs_nothing() -> None:
@@ -234,13 +235,6 @@ def test_a_tree_that_costs_more_than_it_adds_becomes_its_best_chain() -> None:
     assert (chosen.tokens, chosen.parents) == ((1, 3, 4), None)
 
 
-def test_fixed_verifies_a_whole_tree() -> None:
-    assert (
-        Controller(Speculation(policy="fixed", length=5), STEEP).select(FORKED, company(3))
-        is FORKED
-    )
-
-
 def test_a_draft_without_confidence_is_believed() -> None:
     draft = Draft(tokens=(1, 2, 3), source="x")
     assert auto(GENTLE).select(draft, load=company(0)) is draft
@@ -344,16 +338,6 @@ def test_a_drafter_comes_back_when_it_pays_again() -> None:
     while rounds < 400 and sum(round_((1, 2, 3, 4, 5)) for _ in range(10)) < 10:
         rounds += 10
     assert rounds < 400
-
-
-def test_fixed_runs_it_wherever_nothing_better_is_free() -> None:
-    fixed = Controller(Speculation(policy="fixed", length=8), STEEP)
-    head = candidate(0.3, 0.1, cost=100.0)
-    assert fixed.plan(Draft(), [head], load=company(0), budget=8) == Plan("eagle3", 2)
-    assert fixed.plan(chain(0.2), [head], load=company(0), budget=8) == Plan("eagle3", 2)
-    assert fixed.plan(chain(0.9), [head], load=company(0), budget=8) is None
-    hopeless = candidate(0.0)
-    assert fixed.plan(Draft(), [hopeless], load=company(0), budget=8) == Plan("eagle3", 1)
 
 
 def test_what_was_drawn_is_cut_before_a_token_is_looked_at() -> None:

@@ -1,0 +1,133 @@
+"""Policy `cost`: as many expected tokens per millisecond as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from gateway.engine.costs.run_costs import RunCosts
+from gateway.engine.costs.shape import Load
+from gateway.engine.policies.allocation import LEAST_GAIN
+from gateway.engine.policies.base import Candidate, Drafting, Plan
+from gateway.engine.policies.offers import Offer
+from gateway.engine.policies.parts import Part, likeliest, parts, survivals
+from gateway.engine.policies.trust import Trust
+from models.draft import Draft
+
+_PROBING = 0.008
+"""Share of the time that may be spent on finding out whether a drafter pays by now."""
+
+
+class CostPolicy(Drafting):
+    """Maximises E[tau] / (T_draft + T_verify + T_host), plain decoding among the candidates.
+
+    `plan` decides from measured survival before a learned drafter is run; what is verified of the
+    draft is decided from its confidence, as far as outcomes bear it out, when the run is put
+    together. Where no learned drafter pays, one is tried now and then, within a share of the time,
+    so that it comes back when it does.
+    """
+
+    name = "cost"
+
+    def __init__(self, length: int | None, costs: RunCosts) -> None:
+        super().__init__(length)
+        self._costs = costs
+        self._trust = Trust()
+        self._paid = False
+
+    def plan(
+        self, free: Draft, learned: Sequence[Candidate], load: Load, budget: int
+    ) -> Plan | None:
+        if budget <= 0 or not learned:
+            return None
+        runs = self._costs.by_own_tokens(load, 1 + budget)
+        gain, plan = self._best_plan(learned, load, budget, runs)
+        pays = gain >= LEAST_GAIN
+        if pays and (not free.tokens or gain > self._gain_of(free, runs)):
+            self._paid = True
+            return plan
+        again = self._paid and not pays
+        self._paid = self._paid and pays
+        return self._probe(plan, learned, load, runs, again=again)
+
+    def offer(self, draft: Draft, load: Load) -> Offer:
+        believed = self._believed(draft)
+        survival = survivals(believed)
+        if draft.parents is None:
+            return Offer(draft, range(len(survival)), survival)
+        runs = self._costs.by_own_tokens(load, 1 + len(survival))
+        part, _ = self._best_part(believed, survival, runs)
+        order = likeliest(survival) if part.tree else part.nodes
+        return Offer(draft, order, [survival[node] for node in order], tree=part.tree)
+
+    def observe(self, draft: Draft, said: Sequence[int]) -> None:
+        self._trust.observe(draft, said)
+
+    def _believed(self, draft: Draft) -> Draft:
+        confidence = self._trust.believed(draft)
+        return draft if confidence is draft.confidence else replace(draft, confidence=confidence)
+
+    def _best_plan(
+        self, learned: Sequence[Candidate], load: Load, budget: int, runs: Sequence[float]
+    ) -> tuple[float, Plan]:
+        """The plan of most expected tokens per millisecond, against plain decoding."""
+        host, surcharge = self._costs.overhead.ms, self._costs.surcharge
+        plain, rows = runs[1] + host, load.rows
+        best, name, budgeted = -1.0, learned[0].name, 1
+        for each in learned:
+            factor, predict = surcharge if each.tree else 1.0, each.costs.predict
+            for length, expected in _choices(each, budget):
+                cost = runs[1 + length] * factor + host + rows * predict(length)
+                gain = (1.0 + expected) * plain / cost
+                if gain > best:
+                    best, name, budgeted = gain, each.name, length
+        return best, Plan(name, budgeted)
+
+    def _probe(
+        self,
+        plan: Plan,
+        learned: Sequence[Candidate],
+        load: Load,
+        runs: Sequence[float],
+        *,
+        again: bool,
+    ) -> Plan | None:
+        """Once in a while the plan that came nearest to paying.
+
+        What paid until now is tried `again` at once, unless that costs more than plain decoding: it
+        may only have been held up.
+        """
+        plain = runs[1]
+        (chosen,) = (each for each in learned if each.name == plan.name)
+        wider = runs[1 + plan.budget] * (self._costs.surcharge if chosen.tree else 1.0)
+        price = load.rows * (chosen.costs.predict(plan.budget) + max(0.0, wider - plain))
+        granted = chosen.probation.allows(price, _PROBING * plain / load.rows)
+        return plan if granted or (again and price < plain) else None
+
+    def _gain_of(self, draft: Draft, runs: Sequence[float]) -> float:
+        believed = self._believed(draft)
+        return self._best_part(believed, survivals(believed), runs)[1]
+
+    def _best_part(
+        self, draft: Draft, survival: Sequence[float], runs: Sequence[float]
+    ) -> tuple[Part, float]:
+        """What to verify of `draft`, and how much faster than plain decoding that should be."""
+        host, surcharge = self._costs.overhead.ms, self._costs.surcharge
+        plain = runs[1] + host
+        best, best_gain = Part((), 1.0), 1.0
+        for part in parts(draft, survival):
+            cost = runs[1 + len(part.nodes)] * (surcharge if part.tree else 1.0) + host
+            gain = part.expected * plain / cost
+            if gain > best_gain and (cost <= plain or gain >= LEAST_GAIN):
+                best, best_gain = part, gain
+        return best, best_gain
+
+
+def _choices(candidate: Candidate, budget: int) -> Iterable[tuple[int, float]]:
+    """The budgets worth considering, with the accepted tokens to expect of each: a tree is drafted
+    in one piece, and cut afterwards."""
+    most = candidate.most(budget)
+    if candidate.tree:
+        return ((most, candidate.expected(most)),)
+    return enumerate(accumulate(candidate.survival.shares(most)), start=1)
