@@ -18,6 +18,7 @@ from types import FrameType
 from bench import (
     acceptance,
     cost,
+    decision,
     distribution,
     drafters,
     exactness,
@@ -45,6 +46,7 @@ SUITES = (
     logprobs,
     share,
     cost,
+    decision,
     overhead,
     speed,
     prefix,

@@ -71,7 +71,7 @@ async def test_a_line_is_a_turn_of_one_conversation() -> None:
         "<system>Be brief.</><user>three</><assistant>yes</><user>four</><assistant>",
     ]
     policies = [request.speculation.policy for request in engine.requests]
-    assert policies == ["auto", "auto", "off", "auto"]
+    assert policies == ["cost", "cost", "off", "cost"]
     assert [request.max_tokens for request in engine.requests] == [9] * 4
     assert notes.count("tau 0.75 | TPOT 1.5 ms | first token 3 ms | 3 tokens") == 4
 

@@ -33,7 +33,9 @@ def test_every_setting_has_one_help() -> None:
         ("--slots N", "4"),
         ("--threads N", "auto"),
         ("--device {auto,cpu,cuda,tensorrt}", "auto"),
-        ("--speculation-policy {auto,fixed,off}", "auto"),
+        ("--speculation-policy {cost,fixed,ema-tiers,confidence,slo,off,auto}", "cost"),
+        ("--speculation-tpot-ms MS", "none"),
+        ("--speculation-pacing {none,even}", "none"),
         ("--log-level {debug,info,warning,error}", "info"),
     ],
 )

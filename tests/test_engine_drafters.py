@@ -275,7 +275,7 @@ async def test_imposed_acceptance_teaches_nothing(tiny_package: Path, answer: li
     learned = FakeLearned(script=answer)
     async with running(tiny_package, learned=learned) as engine:
         imposed = eagle(3, rule="synthetic", acceptance=0.0)
-        before = engine.drafters.survival("eagle3").shares(4)
+        before = tuple(engine.drafters.survival("eagle3").shares(4))
         said = await ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=imposed)
         assert said.finished.timings.draft_n_accepted == 0
         (_, status) = engine.status().drafters
@@ -370,7 +370,7 @@ async def test_drafts_beside_target_runs_change_nothing(
     """As on a device of its own: drafts have a thread, and what trees moved is in place first."""
     monkeypatch.setattr(
         "gateway.engine.engine.ModelService",
-        lambda run, rows, overlap: ModelService(run, rows, overlap=True),
+        lambda run, rows, overlap, costs: ModelService(run, rows, overlap=True, costs=costs),
     )
     names = ("eagle3", "ngram+mtp", "draft-model", "ngram+medusa", "eagle3")
     prompts = [make_prompt(20 + 7 * seed, seed=seed) for seed in range(len(names))]

@@ -204,7 +204,7 @@ async def test_the_response_object_is_whole() -> None:
     }
     timings = response["timings"]
     assert (timings["tau"], timings["alpha"], timings["lossless"]) == (0.75, 0.75, True)
-    assert (timings["drafter"], timings["policy"], timings["rule"]) == ("ngram", "auto", "coupled")
+    assert (timings["drafter"], timings["policy"], timings["rule"]) == ("ngram", "cost", "coupled")
     assert response["output"][0]["content"][0]["text"] == "abc"
     assert response["completed_at"] >= response["created_at"]
 

@@ -29,6 +29,7 @@ async def test_the_status_tells_what_was_measured_of_the_drafters() -> None:
         "tree": 1.2,
         "overhead_ms": 0.4,
     }
+    assert status["policy"] == "cost"
     ngram, eagle3 = status["drafters"]
     assert (ngram["name"], ngram["loaded"], ngram["checkpoint"]) == ("ngram", True, None)
     assert eagle3 == {

@@ -45,6 +45,20 @@ SPECULATIONS: list[tuple[dict[str, Any] | None, Speculation, Speculation]] = [
         Speculation(rule="typical", epsilon=0.1, delta=0.0),
     ),
     ({"rule": "typical", "epsilon": None}, Speculation(), Speculation(rule="typical")),
+    ({"policy": "auto"}, Speculation(policy="off"), Speculation(policy="cost")),
+    ({"policy": "ema-tiers"}, Speculation(length=5), Speculation(policy="ema-tiers", length=5)),
+    ({"policy": "confidence"}, Speculation(), Speculation(policy="confidence")),
+    ({"policy": "slo", "tpot_ms": 20}, Speculation(), Speculation(policy="slo", tpot_ms=20.0)),
+    ({"policy": "slo"}, Speculation(tpot_ms=9.5), Speculation(policy="slo", tpot_ms=9.5)),
+    ({"policy": "adasd"}, Speculation(), Speculation(policy="adasd", rule="adasd")),
+    (
+        {"policy": "adasd", "rule": "adasd"},
+        Speculation(),
+        Speculation(policy="adasd", rule="adasd"),
+    ),
+    ({"pacing": "even"}, Speculation(), Speculation(pacing="even")),
+    ({"pacing": "none"}, Speculation(pacing="even"), Speculation()),
+    ({"pacing": None}, Speculation(pacing="even"), Speculation(pacing="even")),
 ]
 
 
@@ -83,6 +97,13 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"rule": "synthetic", "acceptance": 1.5}, "unsupported_value", "speculation.acceptance"),
     ({"rule": "typical", "epsilon": -0.1}, "unsupported_value", "speculation.epsilon"),
     ({"rule": "typical", "delta": 2}, "unsupported_value", "speculation.delta"),
+    ({"policy": "slo"}, "missing_required_parameter", "speculation.tpot_ms"),
+    ({"policy": "slo", "tpot_ms": 0}, "unsupported_value", "speculation.tpot_ms"),
+    ({"policy": "slo", "tpot_ms": 1e9}, "unsupported_value", "speculation.tpot_ms"),
+    ({"policy": "slo", "tpot_ms": "20"}, "invalid_type", "speculation.tpot_ms"),
+    ({"policy": "adasd", "rule": "coupled"}, "unsupported_value", "speculation.rule"),
+    ({"pacing": "smooth"}, "unsupported_value", "speculation.pacing"),
+    ({"pacing": True}, "invalid_type", "speculation.pacing"),
     # What the rule would not read.
     ({"acceptance": 0.5}, "unsupported_value", "speculation.acceptance"),
     ({"rule": "typical", "acceptance": 0.5}, "unsupported_value", "speculation.acceptance"),
@@ -115,6 +136,15 @@ TOLD: list[tuple[dict[str, Any], str]] = [
         "speculation.acceptance must be from 0 to 1, not 1.5.",
     ),
     ({"policy": "fixed"}, "speculation.length is needed with the policy 'fixed'."),
+    ({"policy": "slo"}, "speculation.tpot_ms is needed with the policy 'slo'."),
+    (
+        {"policy": "slo", "tpot_ms": 0},
+        "speculation.tpot_ms must be from 0.01 to 60000, not 0.0.",
+    ),
+    (
+        {"policy": "adasd", "rule": "classic"},
+        "speculation.rule \"classic\" is not supported; accepted: absent with the policy 'adasd'.",
+    ),
     (
         {"policy": "best"},
         "speculation.policy \"best\" is not supported; accepted: one of 'cost', 'fixed', "

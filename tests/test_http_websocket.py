@@ -355,7 +355,7 @@ async def test_speculation_reaches_the_engine() -> None:
         events = await ask(socket, input="x", speculation={"off": True})
     asked = [request.speculation for request in engine.requests]
     assert [(each.policy, each.length) for each in asked] == [
-        ("auto", 4),
+        ("cost", 4),
         ("fixed", 7),
         ("off", 4),
     ]

@@ -195,6 +195,23 @@ def test_a_value_out_of_range_is_said_of_what_set_it_last(tmp_path: Path) -> Non
         load_settings({"OUTPACE_SLOTS": "1"}, {"slots": "0"})
     with pytest.raises(UserError, match=r"^speculation\.length is needed with the policy 'fixed'"):
         load_settings({"OUTPACE_SPECULATION_POLICY": "fixed"}, {})
+    with pytest.raises(UserError, match=r"^speculation\.tpot_ms is needed with the policy 'slo'"):
+        load_settings({"OUTPACE_SPECULATION_POLICY": "slo"}, {})
+    with pytest.raises(UserError, match=r"^--speculation-tpot-ms must be from 0\.01 to 60000"):
+        load_settings({}, {"speculation_tpot_ms": "0"})
+    with pytest.raises(UserError, match="must be one of none, even, not 'smooth'"):
+        load_settings({}, {"speculation_pacing": "smooth"})
+    with pytest.raises(UserError, match="must be one of cost, fixed, ema-tiers, confidence, slo, "):
+        load_settings({}, {"speculation_policy": "adasd"})
+
+
+def test_a_policy_may_be_set_by_its_other_name() -> None:
+    assert load_settings({}, {"speculation_policy": "auto"}).speculation.policy == "cost"
+    paced = load_settings(
+        {},
+        {"speculation_policy": "slo", "speculation_tpot_ms": "25", "speculation_pacing": "even"},
+    )
+    assert paced.speculation == Speculation(policy="slo", tpot_ms=25.0, pacing="even")
 
 
 def test_a_key_in_another_encoding_is_refused() -> None:

@@ -19,7 +19,7 @@ POLICY_ALIASES: Mapping[str, Policy] = MappingProxyType({"auto": "cost"})
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 POLICY_NAMES = (*POLICIES, *POLICY_ALIASES)
-LEAST_TPOT_MS, MOST_TPOT_MS = 0.01, 60_000.0
+LEAST_TPOT_MS, MOST_TPOT_MS = 0.01, 60_000
 
 LOSSLESS_RULES: frozenset[str] = frozenset({"coupled", "classic"})
 MOST_BRANCHES = 8

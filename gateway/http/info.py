@@ -43,7 +43,8 @@ class InfoRoutes:
 
     async def status(self, request: web.Request) -> web.Response:
         """What the engine does, and what it has measured of its target and its drafters."""
-        return json_response(_status(self._gateway.accepting().status()))
+        status = _status(self._gateway.accepting().status())
+        return json_response({**status, "policy": self._gateway.settings.speculation.policy})
 
     async def forget(self, request: web.Request) -> web.Response:
         """Delete the n-grams of whoever asks: of the key, and of the `user` in the query."""

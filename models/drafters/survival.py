@@ -20,7 +20,11 @@ _AFTER_SURPRISE = 2.0
 
 
 class Prior(Protocol):
-    """What is believed before there are outcomes of one's own."""
+    """What is believed before there are outcomes of one's own. `version` is another number whenever
+    that may have changed."""
+
+    @property
+    def version(self) -> int: ...
 
     def accepted(self, depth: int) -> float:
         """The probability that the token at `depth` (0 the first) is accepted, given that those
@@ -32,6 +36,8 @@ class Prior(Protocol):
 
 class Published:
     """Shares measured at export, as survival by depth; the last goes on."""
+
+    version = 0
 
     def __init__(self, survival: Sequence[float] = ()) -> None:
         before = (1.0, *survival)
@@ -64,6 +70,13 @@ class Survival:
         self._right: list[float] = []
         self._tried: list[float] = []
         self._streaks: list[Streak] = []
+        self._version = 0
+        self._listed: list[float] = []
+        self._listed_of = -1
+
+    @property
+    def version(self) -> int:
+        return self._version + self._prior.version
 
     def accepted(self, depth: int) -> float:
         if depth >= len(self._tried):
@@ -75,7 +88,13 @@ class Survival:
         return sum(self.shares(length))
 
     def shares(self, length: int) -> list[float]:
-        """Survival s_i by depth."""
+        """Survival s_i by depth. A decision asks for them again and again."""
+        version = self._version + self._prior.version
+        if version != self._listed_of or length > len(self._listed):
+            self._listed, self._listed_of = self._computed(length), version
+        return self._listed[:length]
+
+    def _computed(self, length: int) -> list[float]:
         known = [right / tried for right, tried in zip(self._right, self._tried, strict=True)]
         if len(known) < length:
             accepted = self._prior.accepted
@@ -83,6 +102,7 @@ class Survival:
         return list(accumulate(known[:length], operator.mul))
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
+        self._version += 1
         for depth, outcome in enumerate(followed(draft, said)):
             self._note(depth, outcome.right)
         self._prior.observe(draft, said)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 _CORRECTION = 0.05
 """Weight of one run in the running correction."""
 
-_NEAR, _SLOWER, _FASTER = 1.5, 0.5, 0.8
-"""The same for a run that is so many times off: a drafter that became slow costs more with every
-round, and one that was only held up once is as quick to be believed again."""
+_OFF, _AGAIN, _SLOWER, _FASTER = 1.5, 1.2, 0.5, 0.8
+"""Weights of a run that took so many times more or less than expected, once or twice in a row: a
+drafter that became slow costs more with every round, and one that was only held up is as quick to
+be believed again."""
 
-_WORST = 8.0
+_WORST = 16.0
 """How many times what was expected a run counts for at most."""
 
 _LISTED = 33
@@ -28,12 +29,20 @@ class DraftCosts:
     def __init__(self, measured: Mapping[int, float] | None = None) -> None:
         self._costs = dict(measured or {})
         self._scale = 1.0
+        self._last = 1.0
         self._listed = self._list()
 
     def predict(self, budget: int) -> float:
         """Expected milliseconds of a proposal of `budget` tokens; 0 where none was ever made."""
         shape = self._listed[budget] if budget < _LISTED else self._shape(budget)
         return self._scale * shape
+
+    def up_to(self, most: int) -> list[float]:
+        """`predict` of 0 to `most` tokens."""
+        if most >= _LISTED:
+            return [self.predict(budget) for budget in range(most + 1)]
+        scale = self._scale
+        return [scale * ms for ms in self._listed[: most + 1]]
 
     def observe(self, budget: int, milliseconds: float) -> None:
         expected = self.predict(budget)
@@ -42,10 +51,15 @@ class DraftCosts:
             self._listed = self._list()
             return
         ratio = min(milliseconds / expected, _WORST)
-        weight = _CORRECTION
-        if not 1 / _NEAR < ratio < _NEAR:
-            weight = _SLOWER if ratio > 1 else _FASTER
-        self._scale *= 1 + weight * (ratio - 1)
+        self._scale *= 1 + self._weight(ratio) * (ratio - 1)
+        self._last = ratio
+
+    def _weight(self, ratio: float) -> float:
+        if ratio > 1:
+            sudden = max(ratio / _OFF, min(ratio, self._last) / _AGAIN) > 1
+            return _SLOWER if sudden else _CORRECTION
+        sudden = min(ratio * _OFF, max(ratio, self._last) * _AGAIN) < 1
+        return _FASTER if sudden else _CORRECTION
 
     def table(self) -> dict[int, float]:
         """The curve in force."""

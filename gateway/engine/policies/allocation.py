@@ -8,9 +8,10 @@ a token must be ever likelier to be worth its place.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from operator import itemgetter
 
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
@@ -21,11 +22,8 @@ LEAST_GAIN = 1.03
 """A draft that makes the run dearer must promise this much, so that noise never decides for it."""
 
 
-class _Place(NamedTuple):
-    """A draft token that may be verified: what it is worth, and whose it is."""
-
-    worth: float
-    row: int
+_Place = tuple[float, int]
+"""A draft token that may be verified: what it is worth, and whose it is."""
 
 
 def allocate(
@@ -56,12 +54,10 @@ def allocate(
 def _ranked(offers: Sequence[Offer]) -> list[_Place]:
     """All tokens that may be left out, the likeliest first, those of a row in its order."""
     places = [
-        _Place(worth, row)
-        for row, offer in enumerate(offers)
-        for worth in offer.worth[offer.least :]
+        (worth, row) for row, offer in enumerate(offers) for worth in offer.worth[offer.least :]
     ]
     if len(offers) > 1:
-        places.sort(key=lambda place: -place.worth)
+        places.sort(key=itemgetter(0), reverse=True)
     return places
 
 
@@ -84,7 +80,7 @@ def _times(
     if not any(offer.tree for offer in offers):
         return [run + host for run in runs]
     branched = [any(offer.tree and offer.least for offer in offers)]
-    branched += accumulate((offers[place.row].tree for place in ranked), lambda a, b: a or b)
+    branched += accumulate((offers[row].tree for _, row in ranked), operator.or_)
     return [
         run * (costs.surcharge if tree or branched[0] else 1.0) + host
         for run, tree in zip(runs, branched, strict=True)
@@ -103,8 +99,8 @@ def _most_per_millisecond(
     plain, rate = times[0], times[0] / tau
     drawn = any(offer.drawn for offer in offers)
     best, best_gain = 0, 1.0
-    for count, place in enumerate(ranked, start=1):
-        tau += place.worth
+    for count, (worth, _) in enumerate(ranked, start=1):
+        tau += worth
         gain = tau * rate / times[count]
         # A lone token is padded to a run of two: the first draft token of a stream that is
         # alone is free, and needs no margin.
@@ -170,8 +166,9 @@ def _filled(ranked: Sequence[_Place], needed: dict[int, int], width: int) -> lis
     spare = width - sum(needed.values())
     chosen = []
     for place in ranked:
-        if left.get(place.row, 0) > 0:
-            left[place.row] -= 1
+        row = place[1]
+        if left.get(row, 0) > 0:
+            left[row] -= 1
             chosen.append(place)
         elif spare > 0:
             spare -= 1
@@ -192,6 +189,6 @@ def _met(
 
 def _counted(least: Sequence[int], chosen: Sequence[_Place]) -> list[int]:
     counts = list(least)
-    for place in chosen:
-        counts[place.row] += 1
+    for _, row in chosen:
+        counts[row] += 1
     return counts

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import accumulate
+from collections.abc import Sequence
 
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load
@@ -35,6 +33,7 @@ class CostPolicy(Drafting):
         self._costs = costs
         self._trust = Trust()
         self._paid = False
+        self._judged: tuple[Draft, list[float]] | None = None
 
     def plan(
         self, free: Draft, learned: Sequence[Candidate], load: Load, budget: int
@@ -52,37 +51,50 @@ class CostPolicy(Drafting):
         return self._probe(plan, learned, load, runs, again=again)
 
     def offer(self, draft: Draft, load: Load) -> Offer:
-        believed = self._believed(draft)
-        survival = survivals(believed)
+        survival = self._survival_of(draft)
         if draft.parents is None:
             return Offer(draft, range(len(survival)), survival)
         runs = self._costs.by_own_tokens(load, 1 + len(survival))
-        part, _ = self._best_part(believed, survival, runs)
+        part, _ = self._best_part(draft, survival, runs)
         order = likeliest(survival) if part.tree else part.nodes
         return Offer(draft, order, [survival[node] for node in order], tree=part.tree)
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
+        self._judged = None
         self._trust.observe(draft, said)
 
-    def _believed(self, draft: Draft) -> Draft:
-        confidence = self._trust.believed(draft)
-        return draft if confidence is draft.confidence else replace(draft, confidence=confidence)
+    def _survival_of(self, draft: Draft) -> list[float]:
+        """Path survivals by the confidences that are to be believed. What `plan` was told is free
+        is often what is offered."""
+        if self._judged is None or self._judged[0] is not draft:
+            believed = self._trust.believed(draft)
+            self._judged = draft, survivals(believed, draft.parents)
+        return self._judged[1]
 
     def _best_plan(
         self, learned: Sequence[Candidate], load: Load, budget: int, runs: Sequence[float]
     ) -> tuple[float, Plan]:
         """The plan of most expected tokens per millisecond, against plain decoding."""
-        host, surcharge = self._costs.overhead.ms, self._costs.surcharge
-        plain, rows = runs[1] + host, load.rows
-        best, name, budgeted = -1.0, learned[0].name, 1
+        host, surcharge, rows = self._costs.overhead.ms, self._costs.surcharge, load.rows
+        best, name, asked = -1.0, learned[0].name, 1
         for each in learned:
-            factor, predict = surcharge if each.tree else 1.0, each.costs.predict
-            for length, expected in _choices(each, budget):
-                cost = runs[1 + length] * factor + host + rows * predict(length)
-                gain = (1.0 + expected) * plain / cost
-                if gain > best:
-                    best, name, budgeted = gain, each.name, length
-        return best, Plan(name, budgeted)
+            most = each.most(budget)
+            shares = each.survival.shares(min(most, each.longest))
+            drafts = each.costs.up_to(most)
+            if each.tree:
+                # Drafted in one piece, and cut afterwards.
+                cost = runs[1 + most] * surcharge + host + rows * drafts[most]
+                rate = (1.0 + sum(shares)) / cost
+                if rate > best:
+                    best, name, asked = rate, each.name, most
+                continue
+            tau = 1.0
+            for length, share in enumerate(shares, start=1):
+                tau += share
+                rate = tau / (runs[1 + length] + host + rows * drafts[length])
+                if rate > best:
+                    best, name, asked = rate, each.name, length
+        return best * (runs[1] + host), Plan(name, asked)
 
     def _probe(
         self,
@@ -106,28 +118,32 @@ class CostPolicy(Drafting):
         return plan if granted or (again and price < plain) else None
 
     def _gain_of(self, draft: Draft, runs: Sequence[float]) -> float:
-        believed = self._believed(draft)
-        return self._best_part(believed, survivals(believed), runs)[1]
+        """How much faster than plain decoding the best part of `draft` should be; 1 where none
+        pays."""
+        survival = self._survival_of(draft)
+        if draft.parents is not None:
+            return self._best_part(draft, survival, runs)[1]
+        host = self._costs.overhead.ms
+        plain = runs[1] + host
+        best, tau = 1.0, 1.0
+        for size, share in enumerate(survival, start=2):
+            tau += share
+            cost = runs[size] + host
+            gain = tau * plain / cost
+            if gain > best and (cost <= plain or gain >= LEAST_GAIN):
+                best = gain
+        return best
 
     def _best_part(
         self, draft: Draft, survival: Sequence[float], runs: Sequence[float]
     ) -> tuple[Part, float]:
-        """What to verify of `draft`, and how much faster than plain decoding that should be."""
+        """What to verify of a tree, and how much faster than plain decoding that should be."""
         host, surcharge = self._costs.overhead.ms, self._costs.surcharge
         plain = runs[1] + host
         best, best_gain = Part((), 1.0), 1.0
-        for part in parts(draft, survival):
+        for part in parts(draft.parents or (), survival):
             cost = runs[1 + len(part.nodes)] * (surcharge if part.tree else 1.0) + host
             gain = part.expected * plain / cost
             if gain > best_gain and (cost <= plain or gain >= LEAST_GAIN):
                 best, best_gain = part, gain
         return best, best_gain
-
-
-def _choices(candidate: Candidate, budget: int) -> Iterable[tuple[int, float]]:
-    """The budgets worth considering, with the accepted tokens to expect of each: a tree is drafted
-    in one piece, and cut afterwards."""
-    most = candidate.most(budget)
-    if candidate.tree:
-        return ((most, candidate.expected(most)),)
-    return enumerate(accumulate(candidate.survival.shares(most)), start=1)

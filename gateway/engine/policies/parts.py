@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -17,16 +18,14 @@ class Part(NamedTuple):
     tree: bool = False
 
 
-def survivals(draft: Draft) -> list[float]:
-    """Of every token the probability that the path up to it is accepted, by the draft's own
-    confidence; without it every token is believed."""
-    if draft.confidence is None:
-        return [1.0] * len(draft.tokens)
-    if draft.parents is None:
-        return list(accumulate(draft.confidence, lambda before, each: before * each))
+def survivals(confidence: Sequence[float], parents: Sequence[int] | None) -> list[float]:
+    """Of every token the probability that the path up to it is accepted; `confidence` are those
+    that it is where the tokens before it are."""
+    if parents is None:
+        return list(accumulate(confidence, operator.mul))
     found: list[float] = []
-    for parent, confidence in zip(draft.parents, draft.confidence, strict=True):
-        found.append(confidence if parent < 0 else found[parent] * confidence)
+    for parent, each in zip(parents, confidence, strict=True):
+        found.append(each if parent < 0 else found[parent] * each)
     return found
 
 
@@ -35,13 +34,9 @@ def likeliest(survival: Sequence[float]) -> list[int]:
     return sorted(range(len(survival)), key=lambda node: -survival[node])
 
 
-def parts(draft: Draft, survival: Sequence[float]) -> Iterator[Part]:
-    """Of every size the part of most expected tokens: as a chain, and where there are forks."""
-    if draft.parents is None:
-        for size, expected in enumerate(accumulate(survival, initial=1.0)):
-            yield Part(range(size), expected)
-        return
-    yield from _chains(draft.parents, survival)
+def parts(parents: Sequence[int], survival: Sequence[float]) -> Iterator[Part]:
+    """Of every size the part of a tree of most expected tokens: as a chain, and with forks."""
+    yield from _chains(parents, survival)
     order = likeliest(survival)
     for size, expected in enumerate(accumulate([survival[n] for n in order], initial=1.0)):
         yield Part(order[:size], expected, tree=True)

@@ -41,17 +41,19 @@ class Trust:
             promised = min(1.0, sum(draft.confidence[node] for node in outcome.siblings))
             source.note(promised, outcome.right, first=depth == 0)
 
-    def believed(self, draft: Draft) -> tuple[float, ...] | None:
-        """The draft's confidences, as far as they are to be believed."""
+    def believed(self, draft: Draft) -> Sequence[float]:
+        """The draft's confidences, as far as they are to be believed; all of a draft that has none."""
         confidence = draft.confidence
-        if confidence is None or not self._sources:
+        if confidence is None:
+            return [1.0] * len(draft.tokens)
+        if not self._sources:
             return confidence
         if draft.sources is None:
             factor = self.factor(draft.source)
-            return confidence if factor == 1.0 else tuple([factor * each for each in confidence])
+            return confidence if factor == 1.0 else [factor * each for each in confidence]
         factors = {source: self.factor(source) for source in set(draft.sources)}
         pairs = zip(confidence, draft.sources, strict=True)
-        return tuple([factors[source] * each for each, source in pairs])
+        return [factors[source] * each for each, source in pairs]
 
 
 class _Source:
