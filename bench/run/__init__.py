@@ -20,6 +20,7 @@ from bench.report import Findings, Table
 from bench.run import plan as plans
 from bench.run.contract import cells_of
 from bench.run.driving import drive
+from bench.run.limits import comparisons
 from bench.run.schema import RunCell, RunReport
 from bench.run.tables import LAYOUTS, by_load, load_name, problems, rows_of
 from bench.run.writing import JSON, make_directory, write_report
@@ -58,6 +59,10 @@ def _tables(cells: Sequence[RunCell]) -> list[Table]:
         for load, members in by_load(cells).items()
         for layout in LAYOUTS
     ]
+    for load, members in by_load(cells).items():
+        for each in comparisons(members):
+            headers = [header for header, _ in each.columns]
+            tables.append(Table(f"{each.title}: {load_name(*load)}", headers, each.rows))
     found = problems(cells)
     return (
         [*tables, Table("What has no figure", ("setting", "", "why"), found)] if found else tables

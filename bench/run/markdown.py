@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.run.limits import comparisons
 from bench.run.schema import REASONS, RunCell, RunReport
 from bench.run.tables import LAYOUTS, Layout, by_load, load_name, problems, rows_of
 
@@ -70,6 +71,10 @@ def _loads(cells: Sequence[RunCell]) -> list[str]:
         parts.append(f"## {load_name(temperature, concurrency).capitalize()}")
         for layout in LAYOUTS:
             parts += [f"### {layout.title}", _filled(layout, members), _definitions(layout)]
+        for found in comparisons(members):
+            headers = [header for header, _ in found.columns]
+            defined = "\n".join(f"- **{header}**: {said}" for header, said in found.columns)
+            parts += [f"### {found.title}", _table(headers, found.rows), defined]
     return parts
 
 

@@ -42,7 +42,7 @@ class Trust:
             source.note(promised, outcome.right, first=depth == 0)
 
     def believed(self, draft: Draft) -> Sequence[float]:
-        """The draft's confidences, as far as they are to be believed; all of a draft that has none."""
+        """The draft's confidences, as far as they are to be believed; where it has none, 1."""
         confidence = draft.confidence
         if confidence is None:
             return [1.0] * len(draft.tokens)
