@@ -51,7 +51,7 @@ def test_the_grid_is_every_combination_that_there_is() -> None:
 
 
 def test_every_policy_of_the_gateway_is_known() -> None:
-    plan = planned("--policies", ",".join(get_args(Policy)), "--lengths", "2")
+    plan = planned("--policies", ",".join(get_args(Policy)), "--lengths", "2", "--tpot-ms", "20")
     assert {setting.policy for setting in plan.settings} == set(get_args(Policy))
     assert plan.settings.count(BASELINE) == 1
 
@@ -83,7 +83,29 @@ def test_wires_say_what_is_asked_for() -> None:
         "length": 4,
         "rule": "classic",
     }
-    assert "length" not in RunSetting("ngram", "auto", None, "coupled").wire
+    assert "length" not in RunSetting("ngram", "cost", None, "coupled").wire
+    slo = RunSetting("ngram", "slo", None, "coupled", branches=4, tpot_ms=20.0)
+    assert (slo.wire["branches"], slo.wire["tpot_ms"]) == (4, 20.0)
+    assert slo.name == "ngram slox4 20 ms"
+
+
+def test_a_policy_goes_by_the_name_that_answers_say() -> None:
+    settings = planned("--policies", "auto,cost").settings
+    assert settings == (BASELINE, RunSetting("ngram", "cost", None, "coupled"))
+
+
+def test_only_slo_has_a_target() -> None:
+    settings = planned("--policies", "cost,slo", "--tpot-ms", "25").settings
+    assert [(setting.policy, setting.tpot_ms) for setting in settings] == [
+        ("off", None),
+        ("cost", None),
+        ("slo", 25.0),
+    ]
+
+
+def test_adasd_has_a_rule_of_its_own() -> None:
+    settings = planned("--policies", "adasd", "--rules", "coupled,classic").settings
+    assert [setting.rule for setting in settings] == [None, "adasd"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +118,10 @@ def test_wires_say_what_is_asked_for() -> None:
         (("--policies", "fixed"), "needs a number"),
         (("--lengths", "0"), "takes auto and 1 to"),
         (("--concurrency", "0"), "takes 1 to"),
+        (("--branches", "9"), "takes 1 to 8"),
+        (("--policies", "slo"), "needs milliseconds per token"),
+        (("--policies", "slo", "--tpot-ms", "0"), "takes 0.01 to"),
+        (("--policies", "slo", "--tpot-ms", "nan"), "takes 0.01 to"),
         (("--concurrency", "4"), "there are 3"),
         (("--temperature", "warm"), "takes numbers"),
         (("--max-tokens", "4"), "at least 8"),

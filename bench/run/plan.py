@@ -13,13 +13,21 @@ from bench.naturals import natural
 from bench.run.schema import ALL as TOGETHER
 from bench.setup import Setup
 from gateway.engine.names import is_name, resolve
-from gateway.engine.requests import POLICY_NAMES, Policy, Speculation, named_policy
+from gateway.engine.requests import (
+    LEAST_TPOT_MS,
+    MOST_BRANCHES,
+    MOST_TPOT_MS,
+    POLICY_NAMES,
+    Policy,
+    Speculation,
+    named_policy,
+)
 from gateway.http.speculation import RULES
 from gateway.settings import MAX_DRAFT_LENGTH
 from models.errors import UserError
 from models.sampling.parameters import Sampling
 
-FIXED = "fixed"
+FIXED, SLO, ADASD = "fixed", "slo", "adasd"
 FEWEST_TOKENS = 8
 """Shorter answers are not timed: they say more about the first token than about the others."""
 
@@ -29,12 +37,15 @@ _MOST_STREAMS = 64
 
 @dataclass(frozen=True, slots=True)
 class RunSetting:
-    """A way of drafting; `length` None leaves it to the policy. `rule` None: nothing is drafted."""
+    """A way of drafting; `length` None leaves it to the policy. `rule` None: nothing is drafted.
+    `branches` > 1 drafts trees, `tpot_ms` is the target of the policy `slo`."""
 
     drafter: str
     policy: str
     length: int | None
     rule: str | None
+    branches: int = 1
+    tpot_ms: float | None = None
 
     @property
     def drafts(self) -> bool:
@@ -45,8 +56,10 @@ class RunSetting:
         if not self.drafts:
             return OFF
         length = "" if self.length is None else f":{self.length}"
+        branches = "" if self.branches == 1 else f"x{self.branches}"
+        target = "" if self.tpot_ms is None else f" {self.tpot_ms:g} ms"
         rule = "" if self.rule == _DEFAULTS.rule else f" {self.rule}"
-        return f"{self.drafter} {self.policy}{length}{rule}"
+        return f"{self.drafter} {self.policy}{length}{branches}{target}{rule}"
 
     @property
     def wire(self) -> dict[str, Any]:
@@ -54,7 +67,10 @@ class RunSetting:
         if not self.drafts:
             return {"policy": OFF}
         length = {} if self.length is None else {"length": self.length}
-        return {"drafter": self.drafter, "policy": self.policy, "rule": self.rule, **length}
+        branches = {} if self.branches == 1 else {"branches": self.branches}
+        target = {} if self.tpot_ms is None else {"tpot_ms": self.tpot_ms}
+        asked = {"drafter": self.drafter, "policy": self.policy, "rule": self.rule}
+        return {**asked, **length, **branches, **target}
 
 
 BASELINE = RunSetting(OFF, OFF, None, None)
@@ -114,6 +130,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"of {', '.join(RULES)}; default: {_DEFAULTS.rule}",
     )
+    flag("--branches", default="1", metavar="N,...", help="continuations of a draft; default: 1")
+    flag("--tpot-ms", type=float, metavar="X", help=f"target of the policy {SLO}, needed with it")
     flag("--concurrency", default="1", metavar="N,...", help="streams at once; default: 1")
     flag("--temperature", default="0", metavar="T,...", help="0 is greedy; default: 0")
     flag("--top-p", type=float, default=1.0, metavar="P", help="where T is not 0; default: 1")
@@ -159,18 +177,31 @@ def _settings(parsed: argparse.Namespace, drafters: Sequence[str]) -> tuple[RunS
     policies = _policies(parsed)
     rules = _names(parsed, "rules", RULES)
     lengths = _lengths(parsed)
+    branches = _naturals(parsed, "branches", MOST_BRANCHES)
     grid = [
-        RunSetting(drafter, policy, length, rule)
+        RunSetting(
+            drafter,
+            policy,
+            length,
+            ADASD if policy == ADASD else rule,
+            forks,
+            parsed.tpot_ms if policy == SLO else None,
+        )
         for drafter in drafters
         for policy in policies
         for length in lengths
         for rule in rules
+        for forks in branches
         if policy != OFF and not (policy == FIXED and length is None)
     ]
     if FIXED in policies and lengths == [None]:
         raise _usage("lengths", f"needs a number: the policy {FIXED!r} has no length", parsed)
+    if SLO in policies and parsed.tpot_ms is None:
+        raise _usage("tpot_ms", f"the policy {SLO!r} needs milliseconds per token", parsed)
+    if parsed.tpot_ms is not None and not LEAST_TPOT_MS <= parsed.tpot_ms <= MOST_TPOT_MS:
+        raise _usage("tpot_ms", f"takes {LEAST_TPOT_MS} to {MOST_TPOT_MS}", parsed)
     plain = (BASELINE,) if parsed.baseline or OFF in policies else ()
-    return (*plain, *grid)
+    return (*plain, *dict.fromkeys(grid))
 
 
 def _drafters(text: str, setup: Setup) -> tuple[str, ...]:
@@ -221,15 +252,20 @@ def _lengths(parsed: argparse.Namespace) -> list[int | None]:
 
 
 def _concurrency(parsed: argparse.Namespace, prompts: int) -> tuple[int, ...]:
-    streams = [natural(part.strip(), _MOST_STREAMS) for part in parsed.concurrency.split(",")]
-    known = [count for count in streams if count is not None]
-    if len(known) < len(streams):
-        raise _usage("concurrency", f"takes 1 to {_MOST_STREAMS}", parsed)
+    known = _naturals(parsed, "concurrency", _MOST_STREAMS)
     if max(known) > prompts:
         raise _usage(
             "concurrency", f"needs as many prompts as streams, there are {prompts}", parsed
         )
-    return tuple(dict.fromkeys(known))
+    return tuple(known)
+
+
+def _naturals(parsed: argparse.Namespace, flag: str, most: int) -> list[int]:
+    numbers = [natural(part.strip(), most) for part in getattr(parsed, flag).split(",")]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        raise _usage(flag, f"takes 1 to {most}", parsed)
+    return list(dict.fromkeys(known))
 
 
 def _samplings(parsed: argparse.Namespace) -> tuple[Sampling, ...]:

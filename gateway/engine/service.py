@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from gateway.engine.batches import share, timed_drafts
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
-from gateway.engine.policies.allocation import allocate
 from gateway.engine.policies.offers import NOTHING, Offer, make_row
 from gateway.engine.waiting import (
     Drafted,
@@ -194,7 +194,7 @@ class ModelService:
         self._drafts.clear()
         self._drafted_last = True
         loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._drafter.worker, _timed_drafts, batch)
+        done = loop.run_in_executor(self._drafter.worker, timed_drafts, batch)
         for item in batch:
             self._drafting[item.slot] = done
         done.add_done_callback(lambda finished: self._finish_drafts(batch, finished))
@@ -274,31 +274,6 @@ class ModelService:
         for item in batch:
             if not item.future.done():
                 item.future.set_exception(error)
-
-
-def _timed_drafts(batch: Sequence[WaitingDraft]) -> list[Drafted | Exception]:
-    """Every draft of a job, or what it failed with; drafts that nobody waits for are left out."""
-    results: list[Drafted | Exception] = []
-    for item in batch:
-        started = time.perf_counter()
-        try:
-            draft = Draft() if item.future.cancelled() else item.propose()
-        except Exception as error:  # handed to the one caller whose draft it was
-            results.append(error)
-        else:
-            results.append(Drafted(draft, (time.perf_counter() - started) * 1e3))
-    return results
-
-
-def share(decodes: Sequence[WaitingRow], prefills: Sequence[WaitingRow], costs: RunCosts) -> None:
-    """Have every row of a run verify what of its offer is worth a place there."""
-    offers = [item.offer for item in decodes if item.offer is not None]
-    if not any(offer.order for offer in offers):
-        return
-    cached = [item.row.past for item in decodes]
-    beside = RunShape.of((item.row.past, len(item.row.tokens)) for item in prefills)
-    for item, count in zip(decodes, allocate(offers, cached, beside, costs), strict=True):
-        item.take(count)
 
 
 def _closing() -> UserError:

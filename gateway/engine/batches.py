@@ -1,0 +1,37 @@
+"""What a run or a job of drafts is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gateway.engine.costs.run_costs import RunCosts
+from gateway.engine.costs.shape import RunShape
+from gateway.engine.policies.allocation import allocate
+from gateway.engine.waiting import Drafted, WaitingDraft, WaitingRow
+from models.draft import Draft
+
+
+def share(decodes: Sequence[WaitingRow], prefills: Sequence[WaitingRow], costs: RunCosts) -> None:
+    """Have every row of a run verify what of its offer is worth a place there."""
+    offers = [item.offer for item in decodes if item.offer is not None]
+    if not any(offer.order for offer in offers):
+        return
+    cached = [item.row.past for item in decodes]
+    beside = RunShape.of((item.row.past, len(item.row.tokens)) for item in prefills)
+    for item, count in zip(decodes, allocate(offers, cached, beside, costs), strict=True):
+        item.take(count)
+
+
+def timed_drafts(batch: Sequence[WaitingDraft]) -> list[Drafted | Exception]:
+    """Every draft of a job, or what it failed with; drafts that nobody waits for are left out."""
+    results: list[Drafted | Exception] = []
+    for item in batch:
+        started = time.perf_counter()
+        try:
+            draft = Draft() if item.future.cancelled() else item.propose()
+        except Exception as error:  # handed to the one caller whose draft it was
+            results.append(error)
+        else:
+            results.append(Drafted(draft, (time.perf_counter() - started) * 1e3))
+    return results
