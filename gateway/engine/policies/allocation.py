@@ -14,13 +14,16 @@ from itertools import accumulate
 from operator import itemgetter
 
 from gateway.engine.costs.run_costs import RunCosts
-from gateway.engine.costs.shape import RunShape
+from gateway.engine.costs.shape import Load, RunShape
 from gateway.engine.policies.offers import Need, Offer
 from models.rows import LEAST_WIDTH
 
 LEAST_GAIN = 1.03
 """A draft that makes the run dearer must promise this much, so that noise never decides for it."""
 
+
+_WIDTHS = (*range(9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128)
+"""Draft tokens of a run that are considered where targets are to be kept."""
 
 _Place = tuple[float, int]
 """A draft token that may be verified: what it is worth, and whose it is."""
@@ -35,10 +38,14 @@ def allocate(
     a prompt). Maximises E[tokens of all rows] / T. Rows with a `need` come first: as many of them
     as can be get enough to keep their targets.
     """
+    if len(offers) == 1 and _is_simple(offers[0]):
+        (offer,) = offers
+        runs = costs.by_own_tokens(Load(beside, cached[0]), 1 + len(offer.worth))
+        return [gain_of(offer.worth, runs, costs.overhead.ms, drawn=offer.drawn)[0]]
     counts = [offer.least for offer in offers]
-    if all(offer.least == len(offer.order) for offer in offers):
-        return counts
     ranked = _ranked(offers)
+    if not ranked:
+        return counts
     times = _times(offers, cached, beside, costs, ranked)
     chosen = _most_per_millisecond(offers, ranked, times)
     needs = {
@@ -49,6 +56,11 @@ def allocate(
     if needs:
         chosen = _for_needs(offers, needs, ranked, times, chosen)
     return _counted(counts, chosen)
+
+
+def _is_simple(offer: Offer) -> bool:
+    """Alone a chain has the whole run: most tokens a millisecond is also what keeps its target."""
+    return not offer.tree and not offer.least
 
 
 def _ranked(offers: Sequence[Offer]) -> list[_Place]:
@@ -69,6 +81,7 @@ def _times(
     ranked: Sequence[_Place],
 ) -> list[float]:
     """Milliseconds of a round that verifies the first 0, 1, ... of `ranked`."""
+    host = len(offers) * costs.overhead.ms
     widths = [1 + offer.least for offer in offers]
     base = RunShape.of(zip(cached, widths, strict=True)).also(beside)
     behind = []
@@ -76,7 +89,6 @@ def _times(
         widths[row] += 1
         behind.append(cached[row] if widths[row] > LEAST_WIDTH else 0)
     runs = costs.growing(base, behind)
-    host = len(offers) * costs.overhead.ms
     if not any(offer.tree for offer in offers):
         return [run + host for run in runs]
     branched = [any(offer.tree and offer.least for offer in offers)]
@@ -99,16 +111,34 @@ def _most_per_millisecond(
     plain, rate = times[0], times[0] / tau
     drawn = any(offer.drawn for offer in offers)
     best, best_gain = 0, 1.0
-    for count, (worth, _) in enumerate(ranked, start=1):
+    for count, ((worth, _), ms) in enumerate(zip(ranked, times[1:], strict=True), start=1):
         tau += worth
-        gain = tau * rate / times[count]
-        # A lone token is padded to a run of two: the first draft token of a stream that is
-        # alone is free, and needs no margin.
-        if gain > best_gain and (times[count] <= plain or gain >= LEAST_GAIN):
+        gain = tau * rate / ms
+        if gain > best_gain and (ms <= plain or gain >= LEAST_GAIN):
             best, best_gain = count, gain
         elif drawn:
             break
     return ranked[:best]
+
+
+def gain_of(
+    worth: Sequence[float], runs: Sequence[float], overhead_ms: float, *, drawn: bool = False
+) -> tuple[int, float]:
+    """Of one row the tokens to verify, and how many times faster than plain decoding that should
+    be. `runs[n]` are the milliseconds of its run with n tokens, the first of them committed."""
+    plain = runs[1] + overhead_ms
+    best, best_gain, tau = 0, 1.0, 1.0
+    for count, (each, run) in enumerate(zip(worth, runs[2:], strict=True), start=1):
+        tau += each
+        cost = run + overhead_ms
+        gain = tau * plain / cost
+        # A lone token is padded to a run of two: the first draft token of a stream that is
+        # alone is free, and needs no margin.
+        if gain > best_gain and (cost <= plain or gain >= LEAST_GAIN):
+            best, best_gain = count, gain
+        elif drawn:
+            break
+    return best, best_gain
 
 
 def _for_needs(
@@ -121,15 +151,16 @@ def _for_needs(
     """The places with which most rows keep their targets, the fastest of those; `fastest` where no
     others keep more of them.
 
-    For every width of the run: first what its rows with targets need at least, those that need the
-    fewest tokens first; what is left of the width goes to the likeliest tokens.
+    For widths of the run, every narrow one: first what its rows with targets need at least, those
+    that need the fewest tokens first; what is left of the width goes to the likeliest tokens.
     """
     least = [offer.least for offer in offers]
     most = len(_met(offers, needs, _counted(least, fastest), times[len(fastest)]))
     if most == len(needs):
         return fastest
     best, best_score = fastest, (most, float("inf"))
-    for width, round_ms in enumerate(times):
+    for width in (width for width in _WIDTHS if width < len(times)):
+        round_ms = times[width]
         chosen = _filled(ranked, _needed(offers, needs, round_ms, width), width)
         counts = _counted(least, chosen)
         tau = sum(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load
-from gateway.engine.policies.allocation import LEAST_GAIN
+from gateway.engine.policies.allocation import LEAST_GAIN, gain_of
 from gateway.engine.policies.base import Candidate, Drafting, Plan
 from gateway.engine.policies.offers import Offer
 from gateway.engine.policies.parts import Part, likeliest, parts, survivals
@@ -89,9 +89,10 @@ class CostPolicy(Drafting):
                     best, name, asked = rate, each.name, most
                 continue
             tau = 1.0
-            for length, share in enumerate(shares, start=1):
+            terms = zip(shares, runs[2:], drafts[1:], strict=False)
+            for length, (share, run, draft) in enumerate(terms, start=1):
                 tau += share
-                rate = tau / (runs[1 + length] + host + rows * drafts[length])
+                rate = tau / (run + host + rows * draft)
                 if rate > best:
                     best, name, asked = rate, each.name, length
         return best * (runs[1] + host), Plan(name, asked)
@@ -123,16 +124,7 @@ class CostPolicy(Drafting):
         survival = self._survival_of(draft)
         if draft.parents is not None:
             return self._best_part(draft, survival, runs)[1]
-        host = self._costs.overhead.ms
-        plain = runs[1] + host
-        best, tau = 1.0, 1.0
-        for size, share in enumerate(survival, start=2):
-            tau += share
-            cost = runs[size] + host
-            gain = tau * plain / cost
-            if gain > best and (cost <= plain or gain >= LEAST_GAIN):
-                best = gain
-        return best
+        return gain_of(survival, runs[: 2 + len(survival)], self._costs.overhead.ms)[1]
 
     def _best_part(
         self, draft: Draft, survival: Sequence[float], runs: Sequence[float]

@@ -24,7 +24,7 @@ class Need:
         return (self.elapsed_ms + round_ms) / self.tpot_ms - self.tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Offer:
     """A draft of which the run takes as much as pays for all of its rows together.
 
