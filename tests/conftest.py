@@ -12,6 +12,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
+from gateway.engine import loading
 from models.errors import UserError
 from models.locations import cache_directory, default_package_path
 from models.package import Package, load_package
@@ -43,6 +44,19 @@ def _one_thread_pool() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnxruntime.InferenceSession, "__init__", make_in_pool)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_calibrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is measured beside tests is no measurement: gateways started later must not find it."""
+    directory, usual = tmp_path_factory.mktemp("calibrations"), cache_directory()
+
+    def chosen() -> Path:
+        return directory if cache_directory() == usual else cache_directory()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "cache_directory", chosen)
         yield
 
 
