@@ -123,9 +123,10 @@ def test_confidence_offers_by_what_the_drafter_is_sure_of() -> None:
 
 
 def test_slo_says_what_its_row_needs() -> None:
-    """Three tokens took 70 ms: at 20 ms each a round of 30 ms must bring two."""
+    """Three tokens behind the first took 70 ms: at 20 ms each a round of 30 ms must bring two."""
     times = iter([1.0, 1.07])
     policy = SloPolicy(None, STEEP, 20.0, clock=lambda: next(times))
+    policy.observe(Draft(), (0,))
     policy.observe(Draft(), (1, 2))
     policy.observe(Draft(), (3,))
     need = policy.offer(chain(0.9), ALONE).need

@@ -36,7 +36,7 @@ class SloPolicy(CostPolicy):
         self._tpot_ms = tpot_ms
         self._clock = clock
         self._started = clock()
-        self._tokens = 0
+        self._tokens = -1  # the first token, which is told like the others, came with the prompt
 
     def offer(self, draft: Draft, load: Load) -> Offer:
         elapsed = (self._clock() - self._started) * 1e3
