@@ -95,6 +95,7 @@ class Answer:
         self._transcript = Transcript(request, resources.tokenizer, endings, limit)
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
+        self._told = 0
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
@@ -273,8 +274,10 @@ class Answer:
     def _say(self) -> None:
         """Emit what became final."""
         self._record.mark_tokens(self._transcript.count)
-        delta = self._transcript.take(self._record.rounds)
+        drafted = self._record.drafted
+        delta = self._transcript.take(self._record.rounds, drafted - self._told)
         if delta is not None:
+            self._told = drafted
             self._emit(delta)
 
 

@@ -80,8 +80,9 @@ class Transcript:
                 self._append(said)
         return taken
 
-    def take(self, round_: int) -> Delta | None:
-        """What became final since the last call; None where that is nothing."""
+    def take(self, round_: int, verified: int = 0) -> Delta | None:
+        """What became final since the last call, `verified` draft tokens later; None where that is
+        nothing."""
         text = self._unsent[: self._final - self._sent]
         self._unsent = self._unsent[len(text) :]
         self._sent += len(text)
@@ -96,6 +97,7 @@ class Transcript:
             sources=tuple(token.source for token in said),
             round=round_,
             logprobs=tuple(token.logprob for token in said if token.logprob is not None),
+            verified=verified,
         )
 
     def close(self) -> None:
