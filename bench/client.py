@@ -106,6 +106,7 @@ class Client:
         speculation: Mapping[str, Any] | None = None,
         previous: str | None = None,
         provenance: bool = False,
+        ignore_eos: bool = False,
         seen: list[Arrival] | None = None,
     ) -> WireAnswer:
         """The whole answer. Its arrivals go into `seen` as they come, which needs provenance.
@@ -121,6 +122,8 @@ class Client:
             request["previous_response_id"] = previous
         if provenance:
             request["include"] = ["speculation"]
+        if ignore_eos:
+            request["ignore_eos"] = True
         sent = time.perf_counter()
         await self.send(request)
         return await self._collect(sent, seen)

@@ -101,12 +101,13 @@ def _moved(node: NodeProto, by: int, made: set[str]) -> NodeProto:
 
 
 def _behind(node: NodeProto, by: int, made: set[str]) -> NodeProto:
-    """A node outside the second layer, which may read what the last layer makes."""
+    """A node outside the second layer. What it reads or makes of that is the last layer's."""
     copy = NodeProto()
     copy.CopyFrom(node)
-    for index, name in enumerate(node.input):
-        if name in made and _is_second(name):
-            copy.input[index] = _shifted(name, by)
+    for names, changed in ((node.input, copy.input), (node.output, copy.output)):
+        for index, name in enumerate(names):
+            if name in made and _is_second(name):
+                changed[index] = _shifted(name, by)
     return copy
 
 

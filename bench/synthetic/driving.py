@@ -60,7 +60,7 @@ async def drive(setup: Setup, plan: Plan, kept: Kept) -> None:
 
 
 def only_token(setup: Setup) -> int:
-    """A token that the target is made to say and nothing else, so that its answers never end."""
+    """A token that the target is made to say and nothing else, so that drafts are always found."""
     package = setup.package
     tokenizer = Tokenizer.from_file(str(package.file(package.manifest.tokenizer)))
     token: int = tokenizer.encode(" a", add_special_tokens=False).ids[-1]

@@ -76,7 +76,7 @@ async def _ask(
     client: Client, plan: Plan, point: Point, number: int, token: int, seen: list[Arrival]
 ) -> int:
     """Tokens of the prompt. With one token only, drafts are as long as they may be from the start:
-    copies of it always follow."""
+    copies of it always follow. What is drafted of the prompt may hold an end, which is none."""
     wire = point.wire if point.length == 0 else {**point.wire, "drafter": plan.drafter}
     answer = await client.ask(
         f"{number}" + " a" * _PROMPT_WORDS,
@@ -84,6 +84,7 @@ async def _ask(
         sampling=Sampling(logit_bias=((token, _BIAS),), seed=plan.seed + number),
         speculation=wire,
         provenance=True,
+        ignore_eos=True,
         seen=seen,
     )
     return answer.prompt_tokens
