@@ -127,7 +127,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def plan_of(parsed: argparse.Namespace, setup: Setup) -> Plan:
     """Raises `UserError` for what no gateway can be asked."""
-    for name, least in (("repeats", 1), ("answers", 1), ("max-tokens", 8), ("slots", 1)):
+    naturals("slots", str(parsed.slots), _MOST_STREAMS)
+    for name, least in (("repeats", 1), ("answers", 1), ("max-tokens", 8)):
         at_least(name, getattr(parsed, name.replace("-", "_")), least)
     for name, value in (("queue", parsed.queue), ("seed", parsed.seed)):
         at_least(name, value, 0)

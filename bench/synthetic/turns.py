@@ -56,7 +56,9 @@ async def turn_of(
         ]
         prompts = await _all(asking)
     steady = steady_of(seen, round(fmean(prompts)), point.length)
-    return None if steady is None else Turn(steady, model.round_ms(streams, point.length, steady.past))
+    return (
+        None if steady is None else Turn(steady, model.round_ms(streams, point.length, steady.past))
+    )
 
 
 async def _all(asking: Sequence[Coroutine[Any, Any, int]]) -> list[int]:
@@ -90,9 +92,7 @@ async def _ask(
     return answer.prompt_tokens
 
 
-def steady_of(
-    seen: Sequence[Sequence[Arrival]], prompt_tokens: int, length: int
-) -> Steady | None:
+def steady_of(seen: Sequence[Sequence[Arrival]], prompt_tokens: int, length: int) -> Steady | None:
     """None where there are too few rounds. Rounds at the end of an answer, whose drafts are cut to
     what is left of it, are left out."""
     whole = [_full(arrivals, length) for arrivals in seen]
