@@ -25,14 +25,14 @@ def test_other_texts_are_refused_by_the_flags_name(text: str) -> None:
 def test_decimals_lie_within_their_bounds() -> None:
     assert decimals("alpha", "0.5, 1,0.5", 0, 1) == (0.5, 1.0)
     for text in ("", "x", "1.1", "-0.1", "nan", "0.5,"):
-        with pytest.raises(UserError, match="--alpha .*takes numbers from 0 to 1"):
+        with pytest.raises(UserError, match=r"--alpha .*takes numbers from 0 to 1"):
             decimals("alpha", text, 0, 1)
 
 
 def test_least_values_and_names() -> None:
     at_least("rounds", 3, 3)
     for value in (2, float("nan")):
-        with pytest.raises(UserError, match="--rounds .*must be at least 3"):
+        with pytest.raises(UserError, match=r"--rounds .*must be at least 3"):
             at_least("rounds", value, 3)
     one_of("policies", ["off"], ("off", "fixed"))
     with pytest.raises(UserError, match="--policies nope: knows off, fixed"):

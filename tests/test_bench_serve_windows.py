@@ -27,7 +27,8 @@ def test_prompts_are_shuffled_by_seed_and_come_again_in_turn() -> None:
 def test_arrivals_are_a_poisson_process_of_the_seed() -> None:
     times = arrivals(50.0, 20.0, 0)
     assert times == sorted(times) == arrivals(50.0, 20.0, 0) != arrivals(50.0, 20.0, 1)
-    assert times[0] > 0 and times[-1] < 20.0
+    assert times[0] > 0
+    assert times[-1] < 20.0
     assert len(times) == pytest.approx(1000, rel=0.1)
     gaps = [now - then for then, now in pairwise(times)]
     deviation = fmean((gap - fmean(gaps)) ** 2 for gap in gaps) ** 0.5

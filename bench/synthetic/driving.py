@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(slots=True)
 class Kept:
-    """Everything seen so far: pairs by (streams, point), what has no figures, the gateway's status."""
+    """Everything seen so far, by (streams, point); `absent` are points without figures."""
 
     pairs: dict[tuple[int, Point], list[Pair]] = field(default_factory=dict)
     absent: dict[tuple[int, Point], Absent] = field(default_factory=dict)
