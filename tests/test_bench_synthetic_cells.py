@@ -96,6 +96,7 @@ def test_figures_of_a_point() -> None:
     assert cell.speedup_formula == Quantity(1.75 * 12 / 20, "x")
     assert cell.speedup_predicted == Quantity(1.75 * 12 / 17.5, "x")
     assert cell.round_error == Quantity(17.5 / 20 - 1, "share")
+    assert cell.off_error == Quantity(12 / 12 - 1, "share")
     assert cell.token_error == Quantity(10 / 10 - 1, "share")
     assert isinstance(cell.break_even, Quantity)
     assert cell.break_even.value == pytest.approx(0.4574, abs=1e-3), "1 + a + a^2 = 20/12"

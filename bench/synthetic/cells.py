@@ -46,6 +46,7 @@ class Cell:
     round: Metric
     round_predicted: Metric
     off_predicted: Metric
+    off_error: Metric
     speedup: Metric
     interval: Interval | Absent
     speedup_formula: Metric
@@ -126,6 +127,7 @@ def _measured(pairs: Sequence[Pair], point: Point, seed: int) -> Mapping[str, An
         "round": Quantity(round_ms, MS),
         "round_predicted": Quantity(predicted, MS),
         "off_predicted": Quantity(off_predicted, MS),
+        "off_error": Quantity(off_predicted / off_ms - 1, SHARE),
         "speedup": Quantity(ratio_of_means(speeds), TIMES),
         "interval": _interval(speeds, seed),
         "speedup_formula": Quantity(point.tau * off_ms / round_ms, TIMES),
