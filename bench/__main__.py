@@ -28,8 +28,10 @@ from bench import (
     prefix,
     prompts,
     run,
+    serve,
     share,
     speed,
+    synthetic,
 )
 from bench.client import GatewayError
 from bench.report import Findings, document, render, write_json
@@ -52,6 +54,8 @@ SUITES = (
     prefix,
     kills,
     run,
+    serve,
+    synthetic,
 )
 
 
@@ -90,7 +94,7 @@ def _setup(parsed: argparse.Namespace) -> Setup:
     if parsed.limit is not None:
         questions = prompts.spread(questions, parsed.limit, parsed.spread_over)
     return Setup(
-        package=load_package(parsed.package or default_package_path()),
+        package=load_package(parsed.package_of(parsed) or default_package_path()),
         questions=questions,
         source=" and ".join(sources),
         threads=parsed.threads,
@@ -112,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         _add_common(added)
         suite.add_arguments(added)
         spread_over = getattr(suite, "SPREAD_OVER", prompts.by_category)
-        added.set_defaults(run=suite.run, spread_over=spread_over)
+        package_of = getattr(suite, "package_of", _given_package)
+        added.set_defaults(run=suite.run, spread_over=spread_over, package_of=package_of)
     return parser
 
 
@@ -138,6 +143,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to FILE")
     parser.add_argument("--threads", type=positive, metavar="N", help="default: every processor")
     parser.add_argument("--quick", action="store_true", help="fewer runs: a look, not a proof")
+
+
+def _given_package(parsed: argparse.Namespace) -> Path | None:
+    given: Path | None = parsed.package
+    return given
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import orjson
@@ -23,6 +23,16 @@ _EVENT_SECONDS = 120.0
 
 class GatewayError(Exception):
     """The gateway answered with an error, or not at all."""
+
+
+class Arrival(NamedTuple):
+    """A delta with tokens: the clock's reading in seconds, how many tokens, the number of their
+    last round, and the draft tokens that were verified for them."""
+
+    at: float
+    tokens: int
+    round: int
+    verified: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +106,13 @@ class Client:
         speculation: Mapping[str, Any] | None = None,
         previous: str | None = None,
         provenance: bool = False,
+        ignore_eos: bool = False,
+        seen: list[Arrival] | None = None,
     ) -> WireAnswer:
-        """The whole answer. Raises `GatewayError`."""
+        """The whole answer. Its arrivals go into `seen` as they come, which needs provenance.
+
+        Raises `GatewayError`.
+        """
         request: dict[str, Any] = {"input": text, "max_output_tokens": max_tokens}
         if sampling is not None:
             request |= sampling_fields(sampling)
@@ -107,9 +122,11 @@ class Client:
             request["previous_response_id"] = previous
         if provenance:
             request["include"] = ["speculation"]
+        if ignore_eos:
+            request["ignore_eos"] = True
         sent = time.perf_counter()
         await self.send(request)
-        return await self._collect(sent)
+        return await self._collect(sent, seen)
 
     async def send(self, request: Mapping[str, Any]) -> None:
         """Raises `GatewayError` where the socket was closed."""
@@ -145,7 +162,7 @@ class Client:
             transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await self._session.close()
 
-    async def _collect(self, sent: float) -> WireAnswer:
+    async def _collect(self, sent: float, seen: list[Arrival] | None) -> WireAnswer:
         parts: list[str] = []
         ids: list[int] = []
         arrivals: list[float] = []
@@ -158,7 +175,10 @@ class Client:
                 told = event.get("speculation")
                 if told is not None and not told["ids"]:
                     continue  # the rest of a text, no token
-                ids += told["ids"] if told is not None else ()
+                if told is not None:
+                    ids += told["ids"]
+                    if seen is not None:
+                        seen.append(_arrival(now, told))
                 if not arrivals:
                     first_tokens = len(told["ids"]) if told is not None else 1
                 arrivals.append(now)
@@ -179,6 +199,10 @@ class Client:
             first_tokens=first_tokens,
             arrivals=tuple(arrivals),
         )
+
+
+def _arrival(at: float, told: Mapping[str, Any]) -> Arrival:
+    return Arrival(at, len(told["ids"]), told["round"], told["verified"])
 
 
 async def connect(url: str) -> Client:

@@ -47,11 +47,11 @@ def opened(engine: TestEngine, prompt: Sequence[int] = PROMPT, most: int = 100) 
 def test_merged_deltas_add_up() -> None:
     one, two, three = (TokenLogprob(token, -token) for token in (1, 2, 3))
     first = Delta("a", (1,), ("target",), 1, (one,))
-    second = Delta("bc", (2, 3), ("ngram", "target"), 2, (two, three))
-    empty = Delta("d", (), (), 5)
+    second = Delta("bc", (2, 3), ("ngram", "target"), 2, (two, three), 4)
+    empty = Delta("d", (), (), 5, verified=3)
     assert merge([first]) is first
     assert merge([first, second, empty]) == Delta(
-        "abcd", (1, 2, 3), ("target", "ngram", "target"), 5, (one, two, three)
+        "abcd", (1, 2, 3), ("target", "ngram", "target"), 5, (one, two, three), 7
     )
 
 

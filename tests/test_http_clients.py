@@ -180,6 +180,7 @@ async def test_every_event_is_what_the_types_say(include: list[str] | None) -> N
             "sources": ["ngram"],
             "ids": [ord("b")],
             "round": 1,
+            "verified": 0,
         }
 
 

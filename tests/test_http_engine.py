@@ -108,6 +108,7 @@ async def test_provenance_adds_up_to_the_answer(served: Served, engine: Engine) 
     assert len(ids) == len(sources) == response["usage"]["output_tokens"]
     assert StreamDecoder(engine.tokenizer).push(ids) == text_of(response)
     assert sources.count("ngram") == response["timings"]["draft_n_accepted"]
+    assert sum(mark["verified"] for mark in marks) == response["timings"]["draft_n"] > 0
     timings = response["timings"]
     assert timings["tau"] == pytest.approx(
         1 + timings["draft_n_accepted"] / timings["rounds"], abs=5e-5

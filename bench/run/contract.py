@@ -55,7 +55,7 @@ def cells_of(
     setup: Setup, plan: Plan, outcomes: Sequence[Outcome], status: Mapping[str, Any]
 ) -> list[RunCell]:
     """In the order of `outcomes`; `all` comes behind the categories, where there are several."""
-    around = Surroundings(setup, plan, _target(setup.package), _runtime(setup, status))
+    around = Surroundings(setup, plan, target_group(setup.package), runtime_group(setup, status))
     categories: list[str | None] = list(dict.fromkeys(q.category for q in setup.questions))
     shown = [*categories, None] if len(categories) > 1 else [None]
     return [
@@ -90,7 +90,7 @@ def _baseline_of(outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome | Non
     return next((other for other in outcomes if other.condition == wanted), None)
 
 
-def _target(package: Package) -> TargetGroup:
+def target_group(package: Package) -> TargetGroup:
     manifest = package.manifest
     spec = manifest.target
     return TargetGroup(
@@ -106,7 +106,7 @@ def _target(package: Package) -> TargetGroup:
     )
 
 
-def _runtime(setup: Setup, status: Mapping[str, Any]) -> RuntimeGroup:
+def runtime_group(setup: Setup, status: Mapping[str, Any]) -> RuntimeGroup:
     machine = describe_machine(setup.threads)
     spec = setup.package.manifest.target
     form = spec.integer_form or Absent("unsupported", f"weights are {spec.weight_type}")

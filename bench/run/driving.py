@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import numpy as np
@@ -28,7 +28,9 @@ from bench.setup import Setup, progress
 from gateway.engine.names import NGRAM
 from gateway.engine.options import EngineOptions
 
-_REFUSALS = ("unknown_drafter", "unsupported_value", "invalid_value", "missing_required_parameter")
+Member = TypeVar("Member")
+
+REFUSALS = ("unknown_drafter", "unsupported_value", "invalid_value", "missing_required_parameter")
 """Codes of the gateway's errors that say that it cannot do what a setting asks for."""
 
 _WARM_UP = Question("warm-up", "warm-up", ("Count to ten.",))
@@ -84,7 +86,7 @@ class Watched:
         except GatewayError as error:
             if not condition.setting.drafts:
                 raise
-            refused = str(error).partition(":")[0] in _REFUSALS
+            refused = str(error).partition(":")[0] in REFUSALS
             return Absent("unsupported" if refused else "failed", str(error))
         problem = await self._new_failures()
         return wave if problem is None else Absent("failed", problem)
@@ -154,9 +156,10 @@ def waves(questions: Sequence[Question], streams: int, seed: int) -> Iterator[li
         yield [questions[index] for index in part]
 
 
-def rotated(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    start = count % max(1, len(outcomes))
-    return [*outcomes[start:], *outcomes[:start]]
+def rotated(members: Sequence[Member], count: int) -> list[Member]:
+    """Each one is first in turn."""
+    start = count % max(1, len(members))
+    return [*members[start:], *members[:start]]
 
 
 async def _wave(

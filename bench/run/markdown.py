@@ -51,7 +51,7 @@ def _contract(report: RunReport, cell: RunCell) -> str:
             f" {workload.max_tokens} tokens",
         ),
     ]
-    return _table(("", ""), lines)
+    return table(("", ""), lines)
 
 
 def _drafters(cells: Sequence[RunCell]) -> str:
@@ -79,7 +79,7 @@ def _loads(cells: Sequence[RunCell]) -> list[str]:
 
 
 def _filled(layout: Layout, cells: Sequence[RunCell]) -> str:
-    return _table([column.header for column in layout.columns], rows_of(layout, cells))
+    return table([column.header for column in layout.columns], rows_of(layout, cells))
 
 
 def _definitions(layout: Layout) -> str:
@@ -93,10 +93,11 @@ def _problems(cells: Sequence[RunCell]) -> list[str]:
     words = "\n".join(
         f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
     )
-    return ["## What has no figure", _table(("setting", "", "why"), found), words]
+    return ["## What has no figure", table(("setting", "", "why"), found), words]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """`rows` under `header`, as Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
 

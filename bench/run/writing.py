@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.report import write_json
 from bench.run.markdown import markdown
@@ -30,12 +32,17 @@ def make_directory(path: Path) -> None:
 
 def write_report(path: Path, report: RunReport) -> None:
     """Raises `UserError` where the directory cannot be written to."""
-    write_json(path / JSON, document(report))
     plots = plots_of(report.cells)
+    write_files(path, document(report), markdown(report, list(plots)), plots)
+
+
+def write_files(path: Path, report: Mapping[str, Any], text: str, plots: Mapping[str, str]) -> None:
+    """A report as JSON, its Markdown `text`, its plots by the names of their files."""
+    write_json(path / JSON, report)
     try:
         for name, svg in plots.items():
             (path / name).write_text(svg, encoding="utf-8")
-        (path / MARKDOWN).write_text(markdown(report, list(plots)), encoding="utf-8")
+        (path / MARKDOWN).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"cannot write to {path}: {error.strerror}.", code="out_unwritable", param="out"

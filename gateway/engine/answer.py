@@ -99,6 +99,7 @@ class Answer:
             self._pacer = Pacer(emit, asyncio.get_running_loop())
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
+        self._told = 0
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
@@ -279,11 +280,15 @@ class Answer:
     def _say(self) -> None:
         """Emit what became final."""
         self._record.mark_tokens(self._transcript.count)
+        verified = self._record.drafted - self._told
         if self._pacer is not None and self._transcript.reason is None:
-            self._pacer.add(self._transcript.take_each(self._record.rounds))
+            deltas = self._transcript.take_each(self._record.rounds, verified)
+            self._told += sum(delta.verified for delta in deltas)
+            self._pacer.add(deltas)
             return
         if self._pacer is not None:
             self._pacer.flush()
-        delta = self._transcript.take(self._record.rounds)
+        delta = self._transcript.take(self._record.rounds, verified)
         if delta is not None:
+            self._told += delta.verified
             self._emit(delta)

@@ -129,4 +129,5 @@ def merge(deltas: list[Delta]) -> Delta:
         sources=tuple(source for delta in deltas for source in delta.sources),
         round=deltas[-1].round,
         logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+        verified=sum(delta.verified for delta in deltas),
     )

@@ -127,9 +127,10 @@ class Delta:
     """Tokens that became final, with the text that did (never half a character).
 
     `sources[i]` is "target" or the name of the drafter that proposed `ids[i]`. `logprobs[i]` is
-    that of `ids[i]`, where they were asked for. An end-of-sequence token and a stop are neither in
-    `ids` nor in `text`. Where a stop string may have begun, text and tokens are held back; text may
-    be ahead of the token that it is the beginning of.
+    that of `ids[i]`, where they were asked for. `verified` counts the draft tokens of its rounds.
+    An end-of-sequence token and a stop are neither in `ids` nor in `text`. Where a stop string may
+    have begun, text and tokens are held back; text may be ahead of the token that it is the
+    beginning of.
     """
 
     text: str
@@ -137,6 +138,7 @@ class Delta:
     sources: tuple[str, ...]
     round: int
     logprobs: tuple[TokenLogprob, ...] = ()
+    verified: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,26 +80,28 @@ class Transcript:
                 self._append(said)
         return taken
 
-    def take(self, round_: int) -> Delta | None:
-        """What became final since the last call; None where that is nothing."""
+    def take(self, round_: int, verified: int = 0) -> Delta | None:
+        """What became final since the last call, `verified` draft tokens later; None where that is
+        nothing."""
         said = []
         while self._waiting and self._is_final(self._waiting[0]):
             said.append(self._waiting.popleft().said)
-        return self._delta(self._final, said, round_)
+        return self._delta(self._final, said, round_, verified)
 
-    def take_each(self, round_: int) -> list[Delta]:
-        """The same, as a delta for every token with the text up to its end."""
+    def take_each(self, round_: int, verified: int = 0) -> list[Delta]:
+        """The same, as a delta for every token with the text up to its end. The first one counts
+        what was verified."""
         deltas = []
         while self._waiting and self._is_final(self._waiting[0]):
             placed = self._waiting.popleft()
             last = not (self._waiting and self._is_final(self._waiting[0]))
             end = self._final if last else min(placed.end, self._final)
-            deltas.append(self._delta(end, [placed.said], round_))
+            deltas.append(self._delta(end, [placed.said], round_, 0 if deltas else verified))
         if not deltas:
-            deltas.append(self._delta(self._final, [], round_))
+            deltas.append(self._delta(self._final, [], round_, verified))
         return [delta for delta in deltas if delta is not None]
 
-    def _delta(self, end: int, said: Sequence[Said], round_: int) -> Delta | None:
+    def _delta(self, end: int, said: Sequence[Said], round_: int, verified: int) -> Delta | None:
         """The text up to `end`, with the tokens `said`; None where both are nothing."""
         text = self._unsent[: max(0, end - self._sent)]
         self._unsent = self._unsent[len(text) :]
@@ -112,6 +114,7 @@ class Transcript:
             sources=tuple(token.source for token in said),
             round=round_,
             logprobs=tuple(token.logprob for token in said if token.logprob is not None),
+            verified=verified,
         )
 
     def close(self) -> None:

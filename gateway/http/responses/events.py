@@ -165,6 +165,7 @@ def _provenance(delta: Delta) -> dict[str, Any]:
         "sources": list(delta.sources),
         "ids": list(delta.ids),
         "round": delta.round,
+        "verified": delta.verified,
     }
 
 

@@ -1,0 +1,89 @@
+"""The report of a run under load as plain data, and what its words mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.run.schema import (
+    REASONS,
+    Absent,
+    Interval,
+    Metric,
+    RuntimeGroup,
+    TargetGroup,
+    plain,
+)
+from bench.serve.plan import Targets
+
+SCHEMA = "outpace-bench-serve/1"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCell:
+    """One policy under one load, all windows together. `ratio` is that of tokens per second to
+    plain decoding's."""
+
+    load: str
+    policy: str
+    windows: int
+    goodput: Metric
+    good: Metric
+    answered: int
+    refused: int
+    failed: int
+    throughput: Metric
+    ratio: Metric
+    interval: Interval | Absent
+    ttft: Mapping[str, Metric]
+    tpot: Mapping[str, Metric]
+    queue: Mapping[str, Metric]
+    cached: Metric
+    verified: Metric
+    tau: Metric
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCell:
+    """One policy in one phase of a changing load. `settled` is what a round of the first stream
+    verified in the phase's second half, `rounds_until` how many it took to come halfway there from
+    where the phase before had settled."""
+
+    phase: int
+    streams: int
+    policy: str
+    throughput: Metric
+    ratio: Metric
+    interval: Interval | Absent
+    rounds: Metric
+    settled: Metric
+    rounds_until: Metric
+    widths: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeReport:
+    """A whole run; `whole` is False where it was interrupted. `started` is UTC, ISO 8601."""
+
+    started: str
+    seconds: float
+    command: str
+    whole: bool
+    source: str
+    prompts: int
+    max_tokens: int
+    repeats: int
+    temperature: float
+    seed: int
+    queue: int
+    targets: Targets | Absent
+    target: TargetGroup
+    runtime: RuntimeGroup
+    loads: tuple[LoadCell, ...]
+    phases: tuple[PhaseCell, ...]
+
+
+def document(report: ServeReport) -> dict[str, Any]:
+    """The report as JSON data."""
+    return {"schema": SCHEMA, "reasons": dict(REASONS), **plain(report)}
