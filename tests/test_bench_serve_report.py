@@ -12,7 +12,7 @@ import pytest
 from bench.__main__ import main
 from bench.serve import driving
 from bench.serve.schema import SCHEMA
-from gateway.http.speculation import POLICIES
+from gateway.engine.requests import POLICIES
 from tests.bench_serve_support import write_prompts
 
 POLICIES_ASKED = ("--policies", "off,fixed:4", "--drafter", "ngram", "--threads", "1")

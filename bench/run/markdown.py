@@ -74,7 +74,7 @@ def _loads(cells: Sequence[RunCell]) -> list[str]:
         for found in comparisons(members):
             headers = [header for header, _ in found.columns]
             defined = "\n".join(f"- **{header}**: {said}" for header, said in found.columns)
-            parts += [f"### {found.title}", _table(headers, found.rows), defined]
+            parts += [f"### {found.title}", table(headers, found.rows), defined]
     return parts
 
 

@@ -91,7 +91,7 @@ class Transcript:
     def take_each(self, round_: int, verified: int = 0) -> list[Delta]:
         """The same, as a delta for every token with the text up to its end. The first one counts
         what was verified."""
-        deltas = []
+        deltas: list[Delta | None] = []
         while self._waiting and self._is_final(self._waiting[0]):
             placed = self._waiting.popleft()
             last = not (self._waiting and self._is_final(self._waiting[0]))
