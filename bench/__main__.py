@@ -24,6 +24,7 @@ from bench import (
     kills,
     logprobs,
     overhead,
+    peers,
     prefix,
     prompts,
     run,
@@ -50,6 +51,7 @@ SUITES = (
     prefix,
     kills,
     run,
+    peers,
 )
 
 
