@@ -30,8 +30,8 @@ class Tried:
 async def try_all(peer: Peer, measure: Measure, least_agreement: float) -> list[Tried]:
     everything = configurations(peer)
     tried = await _tried([one for one in everything if one.plain], measure)
-    forms = {one.configuration.weights for one in best(tried, least_agreement)}
-    rest = [one for one in everything if not one.plain and one.weights in forms]
+    forms = {one.configuration.weights.name for one in best(tried, least_agreement)}
+    rest = [one for one in everything if not one.plain and one.weights.name in forms]
     return tried + await _tried(rest, measure)
 
 
