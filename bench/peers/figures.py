@@ -34,7 +34,11 @@ class Field:
         turns = [turn for record in self.records for turn in record.turns]
         named = list(dict.fromkeys(turn.question.category for turn in turns))
         categories = [*(named if len(named) > 1 else ()), None]
-        return [self._row(record, each) for record in self.records for each in categories]
+        return [
+            self._row(record, each)
+            for record in self.records
+            for each in (categories if record.absent is None else [None])
+        ]
 
     def _row(self, record: Record, category: str | None) -> Row:
         turns = _turns(record, category)

@@ -66,19 +66,16 @@ async def contest(
     async with AsyncExitStack() as stack:
         present: list[Contestant] = []
         for entrant in entrants:
-            record = records[entrant.name]
-            try:
-                contestant = await stack.enter_async_context(entrant.start())
-                # Woken before it is asked to end, whatever happens until then.
-                stack.callback(wake, contestant)
-                await contestant.answer(warm_up, min(max_tokens, _WARM_UP_TOKENS))
-            except PeerError as error:
-                _lost(record, error)
+            contestant = await _entered(stack, entrant, records[entrant.name])
+            if contestant is None:
                 continue
-            record.settings = dict(contestant.settings)
-            record.versions = dict(contestant.versions)
-            stop(contestant)
-            present.append(contestant)
+            try:
+                await contestant.answer(warm_up, min(max_tokens, _WARM_UP_TOKENS))
+                present.append(contestant)
+            except PeerError as error:
+                _lost(records[entrant.name], error)
+            finally:
+                stop(contestant)
         for index, prompt in enumerate(prompts):
             progress(f"peers: prompt {index + 1} of {len(prompts)}")
             start = index % max(1, len(present))
@@ -88,6 +85,18 @@ async def contest(
                 if record.absent is not None:
                     present.remove(contestant)
     return list(records.values())
+
+
+async def _entered(stack: AsyncExitStack, entrant: Entrant, record: Record) -> Contestant | None:
+    try:
+        contestant = await stack.enter_async_context(entrant.start())
+    except PeerError as error:
+        _lost(record, error)
+        return None
+    # Woken before it is asked to end, whatever happens until then.
+    stack.callback(wake, contestant)
+    record.settings, record.versions = dict(contestant.settings), dict(contestant.versions)
+    return contestant
 
 
 async def _turn(
