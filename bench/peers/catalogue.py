@@ -159,7 +159,8 @@ OPENVINO = Peer(
     ),
     (
         Part("int8", {"format": "int8"}),
-        Part("int4", {"format": "int4"}),
+        Part("int4", {"format": "int4", "options": ["--group-size", "64"]}),
+        Part("int4 symmetric", {"format": "int4", "options": ["--group-size", "64", "--sym"]}),
         Part("GGUF", {"format": "gguf"}),
         Part("fp32", {"format": "fp32"}),
     ),

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--configurations",
         default=BEST,
         metavar="NAME,...",
-        help=f"{BEST} of each peer, found by a selection run first; {ALL}; or names, as in"
+        help=f"{BEST} of each peer, found by a selection run first; {ALL}, at once; or names, as in"
         f" {configurations(PEERS[0])[0].name!r}; default: {BEST}",
     )
     flag("--max-tokens", type=int, default=128, metavar="N", help="of an answer; default: 128")

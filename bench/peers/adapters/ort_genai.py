@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import exporting
 import onnxruntime
 import onnxruntime_genai as genai
 
@@ -71,7 +71,7 @@ def _built(weights: Any, checkpoint: str, precision: str, options: dict[str, str
             command += ["-c", scratch]
             if pairs:
                 command += ["--extra_options", *pairs]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            exporting.export(command)
 
     name = "-".join(["genai", precision, *pairs]).replace("=", "_").replace(":", "_")
     path: str = weights.made(checkpoint, name, build)

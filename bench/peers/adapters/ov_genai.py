@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import exporting
 import numpy as np
 import openvino
 import openvino_genai as genai
@@ -58,12 +58,12 @@ class Peer:
 
 
 def _exported(weights: Any, checkpoint: str, form: str, options: list[str]) -> str:
-    def export(into: str) -> None:
+    def write(into: str) -> None:
         command = [str(Path(sys.executable).with_name("optimum-cli")), "export", "openvino"]
         command += ["--model", checkpoint, "--task", "text-generation-with-past"]
         command += ["--weight-format", form, *options, into]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        exporting.export(command)
 
     name = "-".join(["openvino", form, *(option.strip("-") for option in options)])
-    path: str = weights.made(checkpoint, name, export)
+    path: str = weights.made(checkpoint, name, write)
     return path
