@@ -42,7 +42,8 @@ class PeerProcess:
 
     async def answer(self, prompt: Prompt, max_tokens: int) -> Answer:
         told = await self.ask("answer", ids=list(prompt.ids), max_tokens=max_tokens)
-        ids = list(told["ids"])
+        # Some run past the limit by a draft; that is not part of the answer.
+        ids = list(told["ids"])[:max_tokens]
         while ids and ids[-1] in self.eos:
             ids.pop()
         counts = {name: told.get(name) for name in ("drafted", "accepted", "rounds")}
