@@ -25,6 +25,7 @@ from bench import (
     kills,
     logprobs,
     overhead,
+    peers,
     prefix,
     prompts,
     run,
@@ -56,6 +57,7 @@ SUITES = (
     run,
     serve,
     synthetic,
+    peers,
 )
 
 

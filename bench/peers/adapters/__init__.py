@@ -1,0 +1,1 @@
+"""What runs in peers' own processes, one module a peer. Nothing here is imported by the suite."""
