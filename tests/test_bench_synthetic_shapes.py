@@ -13,6 +13,7 @@ import pytest
 from bench.synthetic.deepening import deepen
 from bench.synthetic.random_checkpoint import SPECIAL, tokenizer_of
 from bench.synthetic.shapes import RANDOM, Shape, package_of
+from bench.synthetic.widening import widen
 from export.runner import GraphRunner, RowStep
 from models.errors import UserError
 from models.locations import default_package_path
@@ -79,6 +80,10 @@ def test_named_shapes_and_packages(tiny_package: Path, monkeypatch: pytest.Monke
         ('{"vocab_size": 5}', "is none of demo, 0.5b, 1b"),
         ('{"model_type": "gemma2", "num_hidden_layers": 4}', "takes llama, mistral"),
         ('{"model_type": "llama", "num_hidden_layers": 1}', "of 2 layers or more"),
+        (
+            '{"model_type": "llama", "num_hidden_layers": 2, "vocab_size": 9}',
+            "more than 259 tokens",
+        ),
     ],
 )
 def test_other_shapes_are_refused(tmp_path: Path, config: str, problem: str) -> None:
@@ -105,3 +110,23 @@ def test_the_tokenizer_knows_every_id_and_every_text() -> None:
     ids = tokenizer.encode("Über 3 a", add_special_tokens=False)
     assert tokenizer.decode(ids) == "Über 3 a"
     assert max(ids) < len(SPECIAL) + 256
+
+
+def test_a_wider_package_says_what_it_said_and_its_repetitions(
+    tiny_package: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "wide"
+    shutil.copytree(tiny_package, path)
+    widen(path, 700)
+    before, after = load_package(tiny_package).manifest, load_package(path).manifest
+    assert after.target.vocab_size == 700
+    assert after.settings["repeated_tokens"] == str(700 - before.target.vocab_size)
+    shallow, found = (
+        np.asarray(
+            GraphRunner(place / "target.r1.onnx", capacity=16).run([RowStep(TOKENS)])["logits"]
+        )
+        for place in (tiny_package, path)
+    )
+    assert found.shape == (len(TOKENS), 700)
+    repeated = np.take(shallow, np.arange(700) % before.target.vocab_size, axis=1)
+    np.testing.assert_allclose(found, repeated, atol=1e-4)

@@ -17,6 +17,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+FEWEST_TOKENS = 256 + len(SPECIAL)
+"""Every byte has one."""
+
 _SEED = 0
 _EMBEDDING, _OUTPUT = 8.0, 0.05
 _OUTPUTS = ("o_proj.weight", "down_proj.weight")

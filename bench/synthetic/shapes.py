@@ -20,7 +20,11 @@ from typing import Any
 
 from bench.ranges import usage
 from bench.setup import progress
-from bench.synthetic.deepening import EXPORTED, deepen
+from bench.synthetic.deepening import EXPORTED as LAYERS
+from bench.synthetic.deepening import deepen
+from bench.synthetic.random_checkpoint import FEWEST_TOKENS
+from bench.synthetic.widening import EXPORTED as TOKENS
+from bench.synthetic.widening import widen
 from export.recipe import recipe
 from models.errors import UserError
 from models.locations import cache_directory, default_package_path
@@ -121,24 +125,31 @@ def _read(text: str) -> Shape:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         named = ", ".join((DEMO, *RANDOM))
         raise usage("shape", text, f"is none of {named}, no package and no config.json of a model")
-    if config["model_type"] not in EVEN or config.get("num_hidden_layers", 0) < EXPORTED:
-        raise usage("shape", text, f"takes {', '.join(EVEN)} models of {EXPORTED} layers or more")
+    if config["model_type"] not in EVEN or config.get("num_hidden_layers", 0) < LAYERS:
+        raise usage("shape", text, f"takes {', '.join(EVEN)} models of {LAYERS} layers or more")
+    if not config.get("vocab_size", 0) > FEWEST_TOKENS:
+        raise usage("shape", text, f"takes models of more than {FEWEST_TOKENS} tokens")
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
     return Shape(name.lower(), config)
 
 
 def _make(shape: Shape) -> None:
-    """Random weights in two layers, exported as every checkpoint is, then as deep as wanted."""
+    """Random weights in two layers and few tokens, exported as every checkpoint is; then made as
+    deep and as wide as wanted."""
     progress(f"making a package of random weights, {shape.name}: this takes minutes, once")
     packages = shape.package.parent
     packages.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".random-", dir=packages) as name:
         checkpoint, made = Path(name) / f"random-{shape.name}", Path(name) / "package"
         command = [sys.executable, "-m", "bench.synthetic.random_checkpoint", str(checkpoint)]
-        _run(shape, command, json.dumps({**shape.config, "num_hidden_layers": EXPORTED}))
+        vocabulary = int(shape.config["vocab_size"])
+        small = {"num_hidden_layers": LAYERS, "vocab_size": min(vocabulary, TOKENS)}
+        _run(shape, command, json.dumps({**shape.config, **small}))
         options = ["--dtype", "w8a8", "--context", str(_context(shape)), "--out", str(made)]
         _run(shape, [sys.executable, "-m", "export", "--target", str(checkpoint), *options])
         deepen(made, shape.config["num_hidden_layers"])
+        if vocabulary > TOKENS:
+            widen(made, vocabulary)
         if shape.package.exists():
             shutil.rmtree(shape.package)
         made.rename(shape.package)
