@@ -87,7 +87,7 @@ def test_one_slow_run_counts_for_a_few_at_most() -> None:
     costs = RunCosts.by_width({2: 10.0, 8: 20.0})
     costs.observe(row(2), 1e9)
     # Once for the factor, and a little for the only bucket that was seen.
-    assert costs.predict(row(2)) == pytest.approx(10.0 * (1 + 0.05 * 3) * (1 + 0.01 * 3))
+    assert costs.predict(row(2)) == pytest.approx(10.0 * (1 + 0.05 * 3) * (1 + 0.03 * 3))
 
 
 def test_prefill_chunks_that_ride_along_are_not_looked_at() -> None:

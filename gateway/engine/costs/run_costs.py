@@ -15,7 +15,7 @@ from models.rows import LEAST_WIDTH
 _CORRECTION = 0.05
 """Weight of one run in the running correction."""
 
-_SLOW = 0.01
+_SLOW = 0.03
 """The same for how runs of about one width differ from the others."""
 
 _OBLIVION = 0.002
