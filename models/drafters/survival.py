@@ -30,6 +30,9 @@ class Prior(Protocol):
         """The probability that the token at `depth` (0 the first) is accepted, given that those
         before it are."""
 
+    def accepted_to(self, length: int) -> list[float]:
+        """`accepted` of depths 0 to `length` - 1."""
+
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
         """Compare a draft with what the target said there, verified or not."""
 
@@ -48,6 +51,10 @@ class Published:
 
     def accepted(self, depth: int) -> float:
         return self._accepted[min(depth, len(self._accepted) - 1)]
+
+    def accepted_to(self, length: int) -> list[float]:
+        known = self._accepted[:length]
+        return known + known[-1:] * (length - len(known))
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
         """What was measured stays what it is."""
@@ -91,15 +98,15 @@ class Survival:
         """Survival s_i by depth. A decision asks for them again and again."""
         version = self._version + self._prior.version
         if version != self._listed_of or length > len(self._listed):
-            self._listed, self._listed_of = self._computed(length), version
+            self._listed = list(accumulate(self.accepted_to(length), operator.mul))
+            self._listed_of = version
         return self._listed[:length]
 
-    def _computed(self, length: int) -> list[float]:
-        known = [right / tried for right, tried in zip(self._right, self._tried, strict=True)]
+    def accepted_to(self, length: int) -> list[float]:
+        known = list(map(operator.truediv, self._right, self._tried))
         if len(known) < length:
-            accepted = self._prior.accepted
-            known += [accepted(depth) for depth in range(len(known), length)]
-        return list(accumulate(known[:length], operator.mul))
+            known += self._prior.accepted_to(length)[len(known) :]
+        return known[:length]
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
         self._version += 1

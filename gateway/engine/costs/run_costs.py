@@ -58,6 +58,8 @@ class RunCosts:
         self._residuals = [1.0] * (len(BUCKETS) + 1)
         self._seen = [0.0] * (len(BUCKETS) + 1)
         self._surcharge = 1.0
+        self._listed_load: Load | None = None
+        self._listed: list[float] = []
         self._apply()
 
     @classmethod
@@ -75,6 +77,12 @@ class RunCosts:
     def by_own_tokens(self, load: Load, most: int) -> list[float]:
         """`predict(load.run(tokens))` for 0 to `most` tokens of the request's own row: a decision
         compares many."""
+        if load == self._listed_load and most < len(self._listed):
+            return self._listed[: most + 1]
+        self._listed_load, self._listed = load, self._by_own_tokens(load, most)
+        return self._listed
+
+    def _by_own_tokens(self, load: Load, most: int) -> list[float]:
         (rows, tokens, past, work, tree), cached = load
         if tree or tokens + most > _LISTED:
             return [self.predict(load.run(own)) for own in range(most + 1)]
@@ -110,6 +118,7 @@ class RunCosts:
         ratio = min(milliseconds / chain, _WORST)
         if shape.tree:
             self._surcharge += _CORRECTION * (ratio - self._surcharge)
+            self._listed_load = None
             return
         self._factor *= 1 + _CORRECTION * (ratio - 1)
         self._surcharge += _OBLIVION * (1.0 - self._surcharge)
@@ -139,6 +148,7 @@ class RunCosts:
         ]
 
     def _apply(self) -> None:
+        self._listed_load = None
         scales = [self._factor * residual for residual in self._residuals]
         corrected = (
             ms * scales[bucket] for ms, bucket in zip(self._widths, self._bucket, strict=True)

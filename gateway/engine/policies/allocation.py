@@ -22,7 +22,7 @@ LEAST_GAIN = 1.03
 """A draft that makes the run dearer must promise this much, so that noise never decides for it."""
 
 
-_WIDTHS = (*range(9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128)
+_WIDTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Draft tokens of a run that are considered where targets are to be kept."""
 
 _Place = tuple[float, int]

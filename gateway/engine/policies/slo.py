@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load
@@ -40,8 +39,9 @@ class SloPolicy(CostPolicy):
 
     def offer(self, draft: Draft, load: Load) -> Offer:
         elapsed = (self._clock() - self._started) * 1e3
-        need = Need(self._tpot_ms, elapsed, self._tokens)
-        return replace(super().offer(draft, load), need=need)
+        offer = super().offer(draft, load)
+        offer.need = Need(self._tpot_ms, elapsed, self._tokens)
+        return offer
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
         super().observe(draft, said)
