@@ -118,7 +118,7 @@ async def test_a_caller_gets_its_own_result_and_the_runs_size() -> None:
 
 
 class Observed(RunCosts):
-    """Notes the shapes that it was told the times of."""
+    """Notes the shapes that it was told the times of, and learns nothing of them."""
 
     def __init__(self, measured: dict[int, float]) -> None:
         super().__init__(RunCosts.by_width(measured).coefficients)
@@ -147,7 +147,7 @@ async def test_a_run_tells_its_time_once_unless_a_chunk_was_in_it() -> None:
 async def test_the_rows_of_a_run_divide_what_it_verifies() -> None:
     """Up to four tokens a place is cheap, beyond as dear as plain decoding: the run takes what is
     likeliest, of whichever row, and answers say what was verified."""
-    costs = RunCosts.by_width({2: 10.0, 4: 13.0, 5: 23.0, 32: 293.0})
+    costs = Observed({2: 10.0, 4: 13.0, 5: 23.0, 32: 293.0})
     sure = Offer(Draft((5, 6)), range(2), (0.95, 0.9))
     doubtful = Offer(Draft((7, 8)), range(2), (0.4, 0.2))
     async with serving(4, costs=costs) as (service, target):
