@@ -16,7 +16,6 @@ from gateway.engine.service import ModelService
 from models.draft import Draft
 from models.drafters.cascade import Cascade
 
-
 _MOST_HANDOVER_MS = 1.0
 
 
