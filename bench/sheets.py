@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.report import Table
-from bench.run.markdown import table
 from bench.run.schema import REASONS
 
 
@@ -21,20 +20,41 @@ class Sheet:
     def table(self) -> Table:
         return Table(self.title, tuple(self.columns), self.rows)
 
-    def markdown(self) -> str:
+    def markdown(self, level: str = "##") -> str:
         defined = "\n".join(f"- **{header}**: {text}" for header, text in self.columns.items())
-        return "\n\n".join([f"## {self.title}", table(tuple(self.columns), self.rows), defined])
+        return "\n\n".join(
+            [f"{level} {self.title}", table(tuple(self.columns), self.rows), defined]
+        )
 
 
 def pages(title: str, facts: Sequence[tuple[str, str]], sheets: Sequence[Sheet]) -> list[str]:
     """A report's parts: what was measured on what, the tables, what stands for no figure."""
-    words = "\n".join(
-        f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
-    )
-    return [f"# {title}", table(("", ""), facts), *(sheet.markdown() for sheet in sheets), words]
+    return [
+        f"# {title}",
+        table(("", ""), facts),
+        *(sheet.markdown() for sheet in sheets),
+        reasons(),
+    ]
 
 
 def document(parts: Sequence[str], plots: Sequence[str]) -> str:
     """The Markdown of `parts`, and of plots that lie beside it."""
     shown = [f"![{name.removesuffix('.svg')}]({name})" for name in plots]
     return "\n\n".join([*parts, "## Plots", *shown]) + "\n"
+
+
+def reasons() -> str:
+    """What each word means that stands for no figure."""
+    return "\n".join(
+        f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """`rows` under `header`, as Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

@@ -133,7 +133,7 @@ def test_all_of_a_draft_accepted_leaves_its_last_token_to_feed(
     talk.say(drafter, (*draft.tokens, 5))
     drafter.propose(4)
     assert fed[-1][1] == 2
-    # Cut by the controller, and said by the target itself.
+    # Cut to what paid, and said by the target itself.
     draft = drafter.propose(4)
     talk.say(drafter, draft.tokens[:2])
     drafter.propose(4)

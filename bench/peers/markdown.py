@@ -8,8 +8,9 @@ from typing import Any
 
 from bench.peers.schema import PeersReport
 from bench.peers.tables import Column, by_category, overall, problems, rows_of, together
-from bench.run.schema import ALL, REASONS
+from bench.run.schema import ALL
 from bench.run.tables import shown
+from bench.sheets import reasons, table
 
 
 def markdown(report: PeersReport, plots: Sequence[str]) -> str:
@@ -18,12 +19,12 @@ def markdown(report: PeersReport, plots: Sequence[str]) -> str:
     for basis in report.bases:
         columns = overall(basis)
         parts += [f"## All prompts, against {basis}"]
-        parts += [_table(_headers(columns), rows_of(columns, together(report))), _defined(columns)]
+        parts += [table(_headers(columns), rows_of(columns, together(report))), _defined(columns)]
     columns = by_category(report.bases[0])
     rows = [row for row in report.rows if row.category != ALL]
     if rows:
         parts += ["## By category"]
-        parts += [_table(_headers(columns), rows_of(columns, rows)), _defined(columns)]
+        parts += [table(_headers(columns), rows_of(columns, rows)), _defined(columns)]
     parts += _contestants(report) + _tried(report) + _problems(report)
     parts += ["## Plots", *(f"![{name.removesuffix('.svg')}]({name})" for name in plots)]
     return "\n\n".join(parts) + "\n"
@@ -54,7 +55,7 @@ def _head(report: PeersReport) -> str:
         ),
         ("agreement on the fp32 model's answers, by our exporter", exported),
     ]
-    return _table(("", ""), lines)
+    return table(("", ""), lines)
 
 
 def _contestants(report: PeersReport) -> list[str]:
@@ -73,7 +74,7 @@ def _contestants(report: PeersReport) -> list[str]:
         "- **MiB**: resident memory of its process behind its last answer",
         "- **others' use**: share of one processor that all who waited used while it answered",
     ]
-    return ["## How each was run", _table(header, rows), "\n".join(words)]
+    return ["## How each was run", table(header, rows), "\n".join(words)]
 
 
 def _tried(report: PeersReport) -> list[str]:
@@ -95,17 +96,14 @@ def _tried(report: PeersReport) -> list[str]:
         " least as well as ours does on these prompts; measured on all prompts above\n"
         "- **ms/token**, **agreement**: as above, on the selection's prompts"
     )
-    return ["## Every configuration that was tried", _table(header, rows), words]
+    return ["## Every configuration that was tried", table(header, rows), words]
 
 
 def _problems(report: PeersReport) -> list[str]:
     found = problems(report)
     if not found:
         return []
-    words = "\n".join(
-        f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
-    )
-    return ["## What has no figure", _table(("", "", "why"), found), words]
+    return ["## What has no figure", table(("", "", "why"), found), reasons()]
 
 
 def _headers(columns: Sequence[Column]) -> list[str]:
@@ -118,12 +116,3 @@ def _defined(columns: Sequence[Column]) -> str:
 
 def _inline(settings: Mapping[str, Any]) -> str:
     return f"`{json.dumps(settings)}`" if settings else ""
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())

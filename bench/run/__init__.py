@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,8 +62,8 @@ def _tables(cells: Sequence[RunCell]) -> list[Table]:
     ]
     for load, members in by_load(cells).items():
         for each in comparisons(members):
-            headers = [header for header, _ in each.columns]
-            tables.append(Table(f"{each.title}: {load_name(*load)}", headers, each.rows))
+            shown = each.table()
+            tables.append(replace(shown, title=f"{shown.title}: {load_name(*load)}"))
     found = problems(cells)
     return (
         [*tables, Table("What has no figure", ("setting", "", "why"), found)] if found else tables

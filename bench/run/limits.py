@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from bench.run.plan import FIXED
 from bench.run.schema import Metric, Quantity, RunCell
+from bench.sheets import Sheet
 from gateway.engine.names import OFF
 
 _NONE = "missing"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A table of several cells a row; `columns` are headers with their definitions."""
-
-    title: str
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def comparisons(cells: Sequence[RunCell]) -> list[Comparison]:
+def comparisons(cells: Sequence[RunCell]) -> list[Sheet]:
     """Of cells under one load; those that have no row are left out."""
     return [each for each in (against_fixed(cells), limits(cells)) if each.rows]
 
@@ -30,7 +21,7 @@ _SETTING = ("setting", "as above")
 _CATEGORY = ("category", "of the prompts; `all` is every prompt")
 
 
-def against_fixed(cells: Sequence[RunCell]) -> Comparison:
+def against_fixed(cells: Sequence[RunCell]) -> Sheet:
     """Settings that choose their lengths, by category, against the fastest that does not."""
     rows = []
     for category in _categories(cells):
@@ -51,25 +42,30 @@ def against_fixed(cells: Sequence[RunCell]) -> Comparison:
             for cell in members
             if cell.speculation.policy not in (FIXED, OFF)
         ]
-    return Comparison(
+    return Sheet(
         "Against the best fixed length",
-        (
-            _SETTING,
-            _CATEGORY,
+        dict(
             (
-                "best fixed",
-                "of the settings with a fixed length the one of the least TPOT in this category:"
-                " chosen afterwards, by these very answers",
-            ),
-            ("x best fixed", "its TPOT over that of the setting; above 1 the setting is faster"),
-            ("x off", "TPOT of `off` over that of the setting"),
-            ("best fixed x off", "TPOT of `off` over that of the best fixed length"),
+                _SETTING,
+                _CATEGORY,
+                (
+                    "best fixed",
+                    "of the settings with a fixed length the one of least TPOT in this category:"
+                    " chosen afterwards, by these very answers",
+                ),
+                (
+                    "x best fixed",
+                    "its TPOT over that of the setting; above 1 the setting is faster",
+                ),
+                ("x off", "TPOT of `off` over that of the setting"),
+                ("best fixed x off", "TPOT of `off` over that of the best fixed length"),
+            )
         ),
         tuple(rows),
     )
 
 
-def limits(cells: Sequence[RunCell]) -> Comparison:
+def limits(cells: Sequence[RunCell]) -> Sheet:
     """Tokens a round against what a round takes, in rounds of `off`."""
     plain = {
         cell.workload.category: _round_ms(cell)
@@ -94,20 +90,31 @@ def limits(cells: Sequence[RunCell]) -> Comparison:
                 f"{tau * off / (own - draft):.2f}",
             )
         )
-    return Comparison(
+    return Sheet(
         "What limits the speed-up",
-        (
-            _SETTING,
-            _CATEGORY,
-            ("tau", "tokens a round advances: what the speed-up would be if a round cost no more"),
+        dict(
             (
-                "round / off's",
-                "drafting, verifying and overhead of a round, over those of a round of `off`",
-            ),
-            ("drafting", "of it"),
-            ("verifying", "of it, overhead included: 1 would be a run as cheap as one of `off`"),
-            ("x off", "tau over the round's cost: the speed-up by the gateway's clocks"),
-            ("with free drafts", "the same if drafting took no time: no drafter as good is faster"),
+                _SETTING,
+                _CATEGORY,
+                (
+                    "tau",
+                    "tokens a round advances: what the speed-up would be if a round cost no more",
+                ),
+                (
+                    "round / off's",
+                    "drafting, verifying and overhead of a round, over those of a round of `off`",
+                ),
+                ("drafting", "of it"),
+                (
+                    "verifying",
+                    "of it, overhead included: 1 would be a run as cheap as one of `off`",
+                ),
+                ("x off", "tau over the round's cost: the speed-up by the gateway's clocks"),
+                (
+                    "with free drafts",
+                    "the same if drafting took no time: no drafter as good is faster",
+                ),
+            )
         ),
         tuple(rows),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.run.limits import comparisons
-from bench.run.schema import REASONS, RunCell, RunReport
+from bench.run.schema import RunCell, RunReport
 from bench.run.tables import LAYOUTS, Layout, by_load, load_name, problems, rows_of
+from bench.sheets import reasons, table
 
 
 def markdown(report: RunReport, plots: Sequence[str]) -> str:
@@ -72,9 +73,7 @@ def _loads(cells: Sequence[RunCell]) -> list[str]:
         for layout in LAYOUTS:
             parts += [f"### {layout.title}", _filled(layout, members), _definitions(layout)]
         for found in comparisons(members):
-            headers = [header for header, _ in found.columns]
-            defined = "\n".join(f"- **{header}**: {said}" for header, said in found.columns)
-            parts += [f"### {found.title}", table(headers, found.rows), defined]
+            parts.append(found.markdown("###"))
     return parts
 
 
@@ -90,17 +89,4 @@ def _problems(cells: Sequence[RunCell]) -> list[str]:
     found = problems(cells)
     if not found:
         return []
-    words = "\n".join(
-        f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
-    )
-    return ["## What has no figure", table(("setting", "", "why"), found), words]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """`rows` under `header`, as Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    return ["## What has no figure", table(("setting", "", "why"), found), reasons()]

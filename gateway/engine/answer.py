@@ -72,7 +72,7 @@ class Resources(Protocol):
 
 
 class Answer:
-    """The work of one generation: its slot, drafter, controller, sampler and record."""
+    """The work of one generation: its slot, drafters, policy, sampler and record."""
 
     def __init__(
         self, request: GenerationRequest, resources: Resources, emit: Callable[[Event], None]

@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 class Policy(Protocol):
-    """Decides for one request, round by round. The draft that was verified is told to `observe`."""
+    """Decides for one request, round by round. What became of its drafts is told to `observe`."""
 
     @property
     def name(self) -> str: ...
@@ -84,7 +84,7 @@ class Policy(Protocol):
         """What of `draft` the run that takes it may verify, and what each token is worth."""
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
-        """`said` are the tokens that the round added, `draft` was verified for them."""
+        """`said` are the tokens that a round added for which `draft` was proposed."""
 
 
 class Drafting:
