@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
@@ -34,6 +34,9 @@ ROWS = (1, 2, 4, 8)
 LEARNED = (0, 1, 3)
 """`cascade` has one; whoever names several has them compared every round."""
 
+DRAFT_TOKENS = (5, LONGEST_DRAFT)
+"""A draft longer than most, and as long as they get."""
+
 _CACHED = 400
 _PARTS = 5
 """Every kind is measured so many times, in turn with the others."""
@@ -42,10 +45,12 @@ _CURVE = ((2, 27.0), (4, 30.0), (8, 36.0), (16, 50.0), (32, 80.0), (128, 260.0))
 
 
 class Setting(NamedTuple):
-    """`learned` drafters to choose from beside what is free, `rows` that share the run."""
+    """`learned` drafters to choose from beside what is free, drafts of `tokens`, `rows` that share
+    the run."""
 
     policy: str
     learned: int
+    tokens: int
     rows: int
 
 
@@ -69,20 +74,27 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     rows = [
         (
             f"{setting.policy}, {setting.learned} learned",
+            str(setting.tokens),
             *(f"{measured[setting._replace(rows=count)]:.1f}" for count in ROWS),
         )
         for setting in measured
         if setting.rows == ROWS[0]
     ]
-    usual = [setting for setting in measured if setting.learned <= 1]
-    worst = max(usual, key=lambda setting: measured[setting])
-    note = f"{worst.policy}, {worst.learned} learned, {worst.rows} rows: the worst of at most one"
+    columns = ("policy", "draft", *(f"{count} rows" for count in ROWS))
     return Findings(
-        {"repeats": repeats, "draft_tokens": LONGEST_DRAFT},
+        {"repeats": repeats, "draft_tokens": DRAFT_TOKENS},
         {"microseconds": {" ".join(map(str, setting)): us for setting, us in measured.items()}},
-        (Promise("a decision, median", measured[worst], "<=", BOUND_US, " us", note),),
-        (Table(_TITLE, ("policy", *(f"{count} rows" for count in ROWS)), rows),),
+        tuple(_promise(measured, tokens) for tokens in DRAFT_TOKENS),
+        (Table(_TITLE, columns, rows),),
     )
+
+
+def _promise(measured: Mapping[Setting, float], tokens: int) -> Promise:
+    usual = [each for each in measured if each.learned <= 1 and each.tokens == tokens]
+    worst = max(usual, key=lambda setting: measured[setting])
+    note = f"the worst of at most one learned: {worst.policy}, {worst.learned}, {worst.rows} rows"
+    title = f"a decision, drafts of {tokens}, median"
+    return Promise(title, measured[worst], "<=", BOUND_US, " us", note)
 
 
 _TITLE = "Microseconds of a request's decision: plan, offer, and its share of the division of a run"
@@ -91,8 +103,9 @@ _TITLE = "Microseconds of a request's decision: plan, offer, and its share of th
 def _settings() -> Iterator[Setting]:
     for policy in POLICIES:
         for learned in LEARNED:
-            for rows in ROWS:
-                yield Setting(policy, learned, rows)
+            for tokens in DRAFT_TOKENS:
+                for rows in ROWS:
+                    yield Setting(policy, learned, tokens, rows)
 
 
 def _microseconds(setting: Setting, repeats: int) -> float:
@@ -106,7 +119,7 @@ def _microseconds(setting: Setting, repeats: int) -> float:
     cached = [_CACHED] * setting.rows
     taken = []
     for _ in range(repeats):
-        drafts = [_draft(chance) for _ in policies]
+        drafts = [_draft(chance, setting.tokens) for _ in policies]
         spent = 0.0
         offers: list[Offer] = []
         for policy, candidates, draft in zip(policies, learned, drafts, strict=True):
@@ -142,7 +155,6 @@ def _candidate(number: int, chance: random.Random) -> Candidate:
     return Candidate(f"head{number}", 8, costs, Survival(prior, 4.0, 0.9, abrupt=True))
 
 
-def _draft(chance: random.Random) -> Draft:
-    """As long as drafts get."""
-    confidence = tuple(chance.uniform(0.5, 1.0) for _ in range(LONGEST_DRAFT))
-    return Draft(tuple(range(LONGEST_DRAFT)), confidence=confidence, source="ngram")
+def _draft(chance: random.Random, tokens: int) -> Draft:
+    confidence = tuple(chance.uniform(0.5, 1.0) for _ in range(tokens))
+    return Draft(tuple(range(tokens)), confidence=confidence, source="ngram")

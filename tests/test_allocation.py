@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.engine.costs.coefficients import Coefficients
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import NOBODY, RunShape
-from gateway.engine.policies.allocation import LEAST_GAIN, allocate
+from gateway.engine.policies.allocation import LEAST_GAIN, allocate, most_gain
 from gateway.engine.policies.offers import NOTHING, Need, Offer, whole
 from models.draft import Draft
 
@@ -56,6 +56,26 @@ def test_no_other_division_brings_more_tokens_a_millisecond(
     most = rate(offers, best, cached, costs)
     if most >= least * LEAST_GAIN:
         assert found == pytest.approx(most, rel=1e-9)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.sampled_from((0.0, 0.0, 1.0, 20.0))), max_size=12)
+)
+def test_a_search_that_ends_early_misses_nothing_behind_a_step(
+    tokens: list[tuple[float, float]],
+) -> None:
+    worth = sorted((each for each, _ in tokens), reverse=True)
+    times = list(accumulate((step for _, step in tokens), initial=10.0))
+    gains = [
+        tau * times[0] / ms for tau, ms in zip(accumulate(worth, initial=1.0), times, strict=True)
+    ]
+    pays = [
+        gain for gain, ms in zip(gains, times, strict=True) if gain >= LEAST_GAIN or ms <= times[0]
+    ]
+    count, gain = most_gain(worth, times)
+    assert gain == pytest.approx(max(pays))
+    assert gain == pytest.approx(gains[count])
 
 
 def test_width_goes_to_the_rows_that_gain_most() -> None:

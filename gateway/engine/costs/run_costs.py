@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from gateway.engine.costs.coefficients import Coefficients
 from gateway.engine.costs.overhead import RoundOverhead
@@ -52,11 +53,11 @@ class RunCosts:
     def __init__(self, coefficients: Coefficients) -> None:
         self.coefficients = coefficients
         self.overhead = RoundOverhead()
-        self._bucket = [bisect_left(BUCKETS, tokens) for tokens in range(_LISTED + 1)]
-        self._widths = [coefficients.width(tokens) for tokens in range(_LISTED + 1)]
+        self._bucket = np.searchsorted(BUCKETS, np.arange(_LISTED + 1))
+        self._widths = np.array([coefficients.width(tokens) for tokens in range(_LISTED + 1)])
         self._factor = 1.0
-        self._residuals = [1.0] * (len(BUCKETS) + 1)
-        self._seen = [0.0] * (len(BUCKETS) + 1)
+        self._residuals = np.ones(len(BUCKETS) + 1)
+        self._seen = np.zeros(len(BUCKETS) + 1)
         self._surcharge = 1.0
         self._listed_load: Load | None = None
         self._listed: list[float] = []
@@ -70,7 +71,7 @@ class RunCosts:
     def predict(self, shape: RunShape) -> float:
         """Expected milliseconds of the run."""
         rows, tokens, past, work, tree = shape
-        cost = self._table[tokens] if tokens <= _LISTED else self._wide(tokens)
+        cost = self._width(tokens)
         cost += self._per_row * (rows - 1) + self._per_past * past + self._per_work * work
         return cost * self.surcharge if tree else cost
 
@@ -94,16 +95,16 @@ class RunCosts:
             costs[own] += slope * (LEAST_WIDTH - own)
         return costs
 
-    def growing(self, base: RunShape, behind: Sequence[int]) -> list[float]:
-        """Milliseconds of a chain run of `base` and the first 0, 1, ... more tokens; `behind[i]`
-        are the cached tokens that the attention of the i-th reads."""
+    def growing(self, base: RunShape, behind: Iterable[int]) -> Iterator[float]:
+        """Milliseconds of a chain run of `base` and the first 0, 1, ... more tokens; the attention
+        of each reads so many cached ones."""
         rows, tokens, past, work, _ = base
         rest = self._per_row * (rows - 1) + self._per_past * past + self._per_work * work
-        table, last = self._table, tokens + len(behind)
-        widths = table[tokens : last + 1]
-        widths += [self._wide(each) for each in range(max(tokens, _LISTED + 1), last + 1)]
-        reads = accumulate((self._per_work * each for each in behind), initial=rest)
-        return [ms + more for ms, more in zip(widths, reads, strict=True)]
+        per_work = self._per_work
+        yield self._width(tokens) + rest
+        for width, each in enumerate(behind, start=tokens + 1):
+            rest += per_work * each
+            yield self._width(width) + rest
 
     @property
     def surcharge(self) -> float:
@@ -130,36 +131,33 @@ class RunCosts:
         return {tokens: self.predict(RunShape(1, tokens)) for tokens, _ in self.coefficients.curve}
 
     def corrections(self) -> Corrections:
-        residuals = zip((*BUCKETS, 0), self._residuals, self._seen, strict=True)
+        residuals = zip((*BUCKETS, 0), self._residuals.tolist(), self._seen.tolist(), strict=True)
         seen = tuple((most, residual) for most, residual, weight in residuals if weight)
         return Corrections(self._factor, seen, self.surcharge)
 
     def _correct_bucket(self, bucket: int, ratio: float) -> None:
         """What all buckets that were seen have in common goes into the factor."""
-        self._seen = [(1 - _SLOW) * weight for weight in self._seen]
+        self._seen *= 1 - _SLOW
         self._seen[bucket] += _SLOW
         self._residuals[bucket] *= 1 + _SLOW * (ratio - 1)
-        pairs = zip(self._seen, self._residuals, strict=True)
-        common = sum(weight * residual for weight, residual in pairs) / sum(self._seen)
+        common = float(self._seen @ self._residuals / self._seen.sum())
         self._factor *= common
-        self._residuals = [
-            residual / common if weight else residual
-            for weight, residual in zip(self._seen, self._residuals, strict=True)
-        ]
+        self._residuals[self._seen > 0] /= common
 
     def _apply(self) -> None:
         self._listed_load = None
-        scales = [self._factor * residual for residual in self._residuals]
-        corrected = (
-            ms * scales[bucket] for ms, bucket in zip(self._widths, self._bucket, strict=True)
-        )
+        scales = self._factor * self._residuals
         # Nor may a correction make a wider run look cheaper than a narrower one.
-        self._table = list(accumulate(corrected, max))
+        corrected = np.maximum.accumulate(self._widths * scales[self._bucket])
+        self._table: list[float] = corrected.tolist()
         self._per_row = self._factor * self.coefficients.per_row
         self._per_past = self._factor * self.coefficients.per_past
         self._per_work = self._factor * self.coefficients.per_work
 
+    def _width(self, tokens: int) -> float:
+        return self._table[tokens] if tokens <= _LISTED else self._wide(tokens)
+
     def _wide(self, tokens: int) -> float:
         last = self._table[-1]
-        more = self.coefficients.width(tokens) - self._widths[-1]
-        return last + self._factor * self._residuals[-1] * more
+        more = self.coefficients.width(tokens) - float(self._widths[-1])
+        return last + self._factor * float(self._residuals[-1]) * more

@@ -9,7 +9,7 @@ a token must be ever likelier to be worth its place.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
@@ -41,20 +41,22 @@ def allocate(
     if len(offers) == 1 and _is_simple(offers[0]):
         (offer,) = offers
         runs = costs.by_own_tokens(Load(beside, cached[0]), 1 + len(offer.worth))
-        return [gain_of(offer.worth, runs, costs.overhead.ms, drawn=offer.drawn)[0]]
+        rounds = with_overhead(runs[1:], costs.overhead.ms)
+        return [most_gain(offer.worth, rounds, drawn=offer.drawn)[0]]
     counts = [offer.least for offer in offers]
     ranked = _ranked(offers)
     if not ranked:
         return counts
     times = _times(offers, cached, beside, costs, ranked)
-    chosen = _most_per_millisecond(offers, ranked, times)
     needs = {
         row: offer.need
         for row, offer in enumerate(offers)
         if offer.need is not None and not offer.drawn
     }
-    if needs:
-        chosen = _for_needs(offers, needs, ranked, times, chosen)
+    if not needs:
+        return _counted(counts, _fastest(offers, ranked, times))
+    known = list(times)
+    chosen = _for_needs(offers, needs, ranked, known, _fastest(offers, ranked, known))
     return _counted(counts, chosen)
 
 
@@ -79,65 +81,74 @@ def _times(
     beside: RunShape,
     costs: RunCosts,
     ranked: Sequence[_Place],
-) -> list[float]:
+) -> Iterator[float]:
     """Milliseconds of a round that verifies the first 0, 1, ... of `ranked`."""
     host = len(offers) * costs.overhead.ms
     widths = [1 + offer.least for offer in offers]
     base = RunShape.of(zip(cached, widths, strict=True)).also(beside)
-    behind = []
+    runs = costs.growing(base, _behind(ranked, cached, widths))
+    if not any(offer.tree for offer in offers):
+        return (run + host for run in runs)
+    trees = accumulate(
+        (offers[row].tree for _, row in ranked),
+        operator.or_,
+        initial=any(offer.tree and offer.least for offer in offers),
+    )
+    return (
+        run * (costs.surcharge if tree else 1.0) + host
+        for run, tree in zip(runs, trees, strict=True)
+    )
+
+
+def _behind(
+    ranked: Sequence[_Place], cached: Sequence[int], widths: Sequence[int]
+) -> Iterator[int]:
+    """The cached tokens that the attention of each of `ranked` reads, beyond what its row, of
+    `widths` before, reads anyway."""
+    widths = list(widths)
     for _, row in ranked:
         widths[row] += 1
-        behind.append(cached[row] if widths[row] > LEAST_WIDTH else 0)
-    runs = costs.growing(base, behind)
-    if not any(offer.tree for offer in offers):
-        return [run + host for run in runs]
-    branched = [any(offer.tree and offer.least for offer in offers)]
-    branched += accumulate((offers[row].tree for _, row in ranked), operator.or_)
-    return [
-        run * (costs.surcharge if tree or branched[0] else 1.0) + host
-        for run, tree in zip(runs, branched, strict=True)
-    ]
+        yield cached[row] if widths[row] > LEAST_WIDTH else 0
 
 
-def _most_per_millisecond(
-    offers: Sequence[Offer], ranked: Sequence[_Place], times: Sequence[float]
+def _fastest(
+    offers: Sequence[Offer], ranked: Sequence[_Place], times: Iterable[float]
 ) -> Sequence[_Place]:
-    """The first of `ranked`, as many as maximise expected tokens / milliseconds.
-
-    Where tokens were drawn the first that does not pay ends the search, so that whether a token is
-    verified depends on what comes before it alone.
-    """
+    """The first of `ranked`, as many as maximise expected tokens / milliseconds."""
     tau = sum(1.0 + sum(offer.worth[: offer.least]) for offer in offers)
-    plain, rate = times[0], times[0] / tau
     drawn = any(offer.drawn for offer in offers)
-    best, best_gain = 0, 1.0
-    for count, ((worth, _), ms) in enumerate(zip(ranked, times[1:], strict=True), start=1):
-        tau += worth
-        gain = tau * rate / ms
-        if gain > best_gain and (ms <= plain or gain >= LEAST_GAIN):
-            best, best_gain = count, gain
-        elif drawn:
-            break
+    best, _ = most_gain([worth for worth, _ in ranked], times, tau, drawn=drawn)
     return ranked[:best]
 
 
-def gain_of(
-    worth: Sequence[float], runs: Sequence[float], overhead_ms: float, *, drawn: bool = False
+def with_overhead(runs: Sequence[float], host_ms: float) -> list[float]:
+    """Rounds of such runs."""
+    return [run + host_ms for run in runs]
+
+
+def most_gain(
+    worth: Sequence[float], times: Iterable[float], tau: float = 1.0, *, drawn: bool = False
 ) -> tuple[int, float]:
-    """Of one row the tokens to verify, and how many times faster than plain decoding that should
-    be. `runs[n]` are the milliseconds of its run with n tokens, the first of them committed."""
-    plain = runs[1] + overhead_ms
-    best, best_gain, tau = 0, 1.0, 1.0
-    for count, (each, run) in enumerate(zip(worth, runs[2:], strict=True), start=1):
+    """The tokens to verify, and how many times faster than without them that should be.
+
+    `worth` never rises and `times`, the milliseconds of a round with 0, 1, ... of them, never fall;
+    `tau` are the expected tokens without any. Where tokens were `drawn` the first that does not
+    pay ends the search, so that whether a token is verified depends on what comes before it alone.
+    """
+    times = iter(times)
+    plain = next(times)
+    rate, left = plain / tau, len(worth)
+    best, best_gain = 0, 1.0
+    for count, (each, ms) in enumerate(zip(worth, times, strict=True), start=1):
         tau += each
-        cost = run + overhead_ms
-        gain = tau * plain / cost
+        left -= 1
+        gain = tau * rate / ms
         # A lone token is padded to a run of two: the first draft token of a stream that is
         # alone is free, and needs no margin.
-        if gain > best_gain and (cost <= plain or gain >= LEAST_GAIN):
+        if gain > best_gain and (gain >= LEAST_GAIN or ms <= plain):
             best, best_gain = count, gain
-        elif drawn:
-            break
+        elif drawn or (tau + left * each) * rate <= best_gain * ms:
+            break  # not even if all that is left were worth as much, for nothing
     return best, best_gain
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load
-from gateway.engine.policies.allocation import LEAST_GAIN, gain_of
+from gateway.engine.policies.allocation import LEAST_GAIN, most_gain, with_overhead
 from gateway.engine.policies.base import Candidate, Drafting, Plan
 from gateway.engine.policies.offers import Offer
 from gateway.engine.policies.parts import Part, likeliest, parts, survivals
@@ -124,7 +124,8 @@ class CostPolicy(Drafting):
         survival = self._survival_of(draft)
         if draft.parents is not None:
             return self._best_part(draft, survival, runs)[1]
-        return gain_of(survival, runs[: 2 + len(survival)], self._costs.overhead.ms)[1]
+        times = with_overhead(runs[1 : 2 + len(survival)], self._costs.overhead.ms)
+        return most_gain(survival, times)[1]
 
     def _best_part(
         self, draft: Draft, survival: Sequence[float], runs: Sequence[float]
