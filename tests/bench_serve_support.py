@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.client import Arrival
 from bench.prompts import Question
+from bench.serve.decoding import Decoded
 from bench.serve.plan import Load, Plan, Policy
 from bench.serve.requests import Request
 from bench.serve.windows import Window
@@ -66,6 +67,11 @@ def window(seconds: float, *requests: Request) -> Window:
 def arrivals(*deltas: tuple[float, int, int, int]) -> list[Arrival]:
     """From (second, tokens, round, verified)."""
     return [Arrival(*delta) for delta in deltas]
+
+
+def decoded(question: str, tpot_ms: float) -> Decoded:
+    """Of twenty tokens of the prompt five were in the cache."""
+    return Decoded(question, tpot_ms, prompt_tokens=20, cached_tokens=5)
 
 
 def write_prompts(path: Path, texts: Sequence[str]) -> Path:

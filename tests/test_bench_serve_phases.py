@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bench.client import GatewayError
-from bench.run.schema import Absent, Quantity
+from bench.run.schema import Absent, Interval, Quantity
 from bench.serve.changes import phase_cells, rounds_until
-from bench.serve.phases import Phase, phases_of, widths
-from tests.bench_serve_support import FIXED4, OFF_POLICY, QUESTIONS, arrivals, plan
+from bench.serve.phases import Phase, phases_of, shared_out, widths
+from bench.serve.windows import chosen
+from tests.bench_serve_support import FIXED4, OFF_POLICY, QUESTIONS, arrivals, decoded, plan
 from tests.fake_engine import FakeEngine
 from tests.http_serving import serving
 
@@ -41,8 +42,26 @@ async def test_streams_come_and_go_and_the_first_one_stays() -> None:
     assert (alone.streams, busy.streams, after.streams) == (1, 3, 1)
     # The first delta of a phase's first answer lies within it, too.
     assert alone.tokens == after.tokens == 2 * 12
+    assert len(alone.decoded) == len(after.decoded) == 2
+    assert 2 < len(busy.decoded) <= 3 * 2
+    assert all(one.tpot_ms >= 2.0 for phase in (alone, busy, after) for one in phase.decoded)
     assert 2 * 12 < busy.tokens <= 4 * 2 * 12
     assert engine.running == 0
+
+
+async def test_the_first_stream_has_prompts_of_its_own_where_there_are_enough() -> None:
+    engine = FakeEngine("twelve chars", pace=0.002)
+    asked = plan(phases=(1, 3, 1), answers=1)
+    async with serving(engine) as served:
+        await phases_of(served.url, asked, QUESTIONS, WIRE, 0)
+    own, others = shared_out(asked, QUESTIONS, 0)
+    assert (len(own), len(others)) == (3, 2)
+    assert {question.id for question in (*own, *others)} == {one.id for one in QUESTIONS}
+    prompts = [engine.prompt(index) for index in range(len(engine.requests))]
+    for question in own:
+        assert sum(question.turns[0] in prompt for prompt in prompts) == 1
+    few = plan(phases=(1, 3, 1), answers=2)
+    assert shared_out(few, QUESTIONS, 0) == (chosen(QUESTIONS, 5, 0), chosen(QUESTIONS, 5, 0))
 
 
 async def test_a_stream_that_fails_ends_them_all() -> None:
@@ -53,15 +72,26 @@ async def test_a_stream_that_fails_ends_them_all() -> None:
 
 def test_phases_are_compared_with_plain_decoding_of_the_same_phase() -> None:
     asked = plan(phases=(1, 8))
-    plain = [[Phase(1, 1.0, 50, (0.0,) * 8), Phase(8, 1.0, 200, (0.0,) * 8)]] * 2
-    own = [[Phase(1, 1.0, 100, (6.0,) * 8), Phase(8, 1.0, 220, (6.0, 6.0, *(0.0,) * 8))]] * 2
+    slow, fast = (decoded("a", 10.0), decoded("b", 20.0)), (decoded("a", 5.0), decoded("b", 10.0))
+    later = (6.0, 6.0, *(0.0,) * 8)
+    plain = [[Phase(1, 1.0, 50, (0.0,) * 8, slow), Phase(8, 1.0, 200, (0.0,) * 8, ())]] * 2
+    own = [[Phase(1, 1.0, 100, (6.0,) * 8, fast), Phase(8, 1.0, 220, later, fast)]] * 2
     first, second = phase_cells(asked, FIXED4, own, plain, None)
     assert (first.ratio, second.ratio) == (Quantity(2.0, "of off"), Quantity(1.1, "of off"))
+    assert (first.tpot, second.tpot) == (Quantity(7.5, "ms"), Quantity(7.5, "ms"))
+    assert first.tpot_ratio == Quantity(0.5, "of off")
+    assert isinstance(first.tpot_interval, Interval)
+    assert isinstance(second.tpot_ratio, Absent), "plain decoding has no time in the same phase"
+    assert first.cached == Quantity(0.25, "share")
     assert first.settled == Quantity(6.0, "tokens/round")
     assert second.settled == Quantity(0.0, "tokens/round")
     assert second.rounds_until == Quantity(0, "rounds")
     assert isinstance(first.rounds_until, Absent)
     itself = phase_cells(asked, OFF_POLICY, plain, plain, None)[0]
-    assert isinstance(itself.ratio, Absent)
+    for figure in (itself.ratio, itself.tpot_ratio, itself.tpot_interval):
+        assert isinstance(figure, Absent)
+        assert figure.absent == "not_comparable"
+    assert itself.tpot == Quantity(15.0, "ms")
     gone = Absent("failed", "eagle3: the kernel failed")
-    assert phase_cells(asked, FIXED4, [], plain, gone)[1].throughput == gone
+    failed = phase_cells(asked, FIXED4, [], plain, gone)[1]
+    assert failed.throughput == failed.tpot == failed.tpot_interval == failed.cached == gone

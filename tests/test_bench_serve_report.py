@@ -72,10 +72,23 @@ def test_a_changing_load_has_its_phases(written: Path) -> None:
     assert keys == [(n, streams[n], policy) for n in (1, 2, 3) for policy in ("off", "fixed:4")]
     for cell in cells:
         assert cell["throughput"]["value"] > 0
+        assert cell["tpot"]["value"] > 0
+        if cell["policy"] != "off":
+            assert cell["tpot_ratio"]["value"] > 0
         assert cell["rounds"]["value"] >= len(cell["widths"]) > 0
         if cell["policy"] == "off":
             assert set(cell["widths"]) == {0.0}
         assert cell["rounds_until"].get("absent", "missing") in ("missing", "unsupported")
+
+
+def test_every_policy_finds_the_same_in_the_gateways_cache(written: Path) -> None:
+    report = read(written)
+    first = [cell for cell in report["phases"] if cell["phase"] == 1]
+    alone = [cell for cell in report["loads"] if cell["load"] == "1 stream"]
+    for off, own in (first, alone):
+        assert off["cached"] == own["cached"], "whoever comes second has asked none of it before"
+    # All four prompts had been asked before, again and again.
+    assert first[0]["cached"]["value"] < 0.5
 
 
 def test_the_directory_holds_plots_and_definitions(written: Path) -> None:

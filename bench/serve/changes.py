@@ -1,4 +1,4 @@
-"""What a changing load did to the width of rounds and to throughput."""
+"""What a changing load did to the width of rounds, to throughput and to decoding alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from bench.run.schema import Absent, Metric, Quantity
+from bench.serve.decoding import cached_of, tpot_of, tpot_ratio
 from bench.serve.figures import INTERRUPTED, PER_ROUND, RATE, ratio_to
 from bench.serve.phases import Phase
 from bench.serve.plan import Plan, Policy
@@ -51,6 +52,9 @@ def _cell(
 ) -> PhaseCell:
     absent = absent or (None if own else INTERRUPTED)
     ratio, interval = ratio_to(_rates(own), None if off is None else _rates(off), plan.seed)
+    decoded = [one.decoded for one in own]
+    plain = None if off is None else [one.decoded for one in off]
+    decoding, decoding_interval = tpot_ratio(decoded, plain, plan.seed)
     tokens, seconds = sum(one.tokens for one in own), sum(one.seconds for one in own)
     return PhaseCell(
         phase=at + 1,
@@ -59,6 +63,10 @@ def _cell(
         throughput=absent or Quantity(tokens / seconds, RATE),
         ratio=absent or ratio,
         interval=absent or interval,
+        tpot=absent or tpot_of(decoded),
+        tpot_ratio=absent or decoding,
+        tpot_interval=absent or decoding_interval,
+        cached=absent or cached_of(decoded),
         rounds=absent or Quantity(fmean(len(one.widths) for one in own), "rounds"),
         settled=absent or _settled(widths[at]),
         rounds_until=absent or (rounds_until(widths[at - 1], widths[at]) if at else _FIRST),

@@ -1,7 +1,7 @@
 """Has a gateway of its own bear every load under every policy, interleaved.
 
 Under a load each policy has a window in turn, with the same prompts at the same times, in an order
-that rotates from repeat to repeat.
+that rotates from repeat to repeat. Before it the gateway's slots are given the same contents.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bench.run.schema import Absent
 from bench.serve.phases import Phase, phases_of
 from bench.serve.plan import Load, Plan, Policy, Targets
 from bench.serve.requests import ask
+from bench.serve.slot_contents import fill_slots
 from bench.serve.windows import Window, chosen, window_of
 from bench.setup import Setup, progress
 from gateway.engine.names import NGRAM
@@ -109,6 +110,7 @@ class _Driver:
         plan = self._plan
         for repeat in range(plan.repeats):
             for policy in self._in_turn(repeat):
+                await fill_slots(self._url, plan)
                 window = await window_of(
                     self._url, plan, load, self._questions, self._wire(policy), plan.seed + repeat
                 )
@@ -120,6 +122,7 @@ class _Driver:
         plan = self._plan
         for repeat in range(plan.repeats):
             for policy in self._in_turn(repeat):
+                await fill_slots(self._url, plan)
                 try:
                     seen = await phases_of(
                         self._url, plan, self._questions, self._wire(policy), plan.seed + repeat

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from bench.client import Arrival, Client, GatewayError, connected
+from bench.client import Arrival, Client, GatewayError, WireAnswer, connected
 from bench.prompts import Question
+from bench.serve.decoding import Decoded, decoded_of
 from bench.serve.plan import Plan
 from bench.serve.windows import chosen
 
@@ -18,12 +19,13 @@ from bench.serve.windows import chosen
 @dataclass(frozen=True, slots=True)
 class Phase:
     """`tokens` of all streams came within `seconds`; `widths` are the draft tokens verified in
-    each round of the first stream."""
+    each round of the first stream, `decoded` the answers whose decoding lies within the phase."""
 
     streams: int
     seconds: float
     tokens: int
     widths: tuple[float, ...]
+    decoded: tuple[Decoded, ...]
 
 
 @dataclass(slots=True)
@@ -32,12 +34,13 @@ class _Stream:
 
     questions: Sequence[Question]
     answers: list[list[Arrival]] = field(default_factory=list)
+    ended: list[tuple[Question, WireAnswer]] = field(default_factory=list)
 
     async def ask(
         self, client: Client, question: Question, plan: Plan, wire: Mapping[str, Any]
     ) -> None:
         self.answers.append([])
-        await client.ask(
+        answer = await client.ask(
             question.turns[0],
             max_tokens=plan.max_tokens,
             sampling=plan.sampling,
@@ -45,6 +48,7 @@ class _Stream:
             provenance=True,
             seen=self.answers[-1],
         )
+        self.ended.append((question, answer))
 
     async def go_on(self, url: str, plan: Plan, wire: Mapping[str, Any]) -> None:
         """Until it is cancelled."""
@@ -55,6 +59,10 @@ class _Stream:
     def tokens(self, begin: float, end: float) -> int:
         seen = (arrival for answer in self.answers for arrival in answer)
         return sum(arrival.tokens for arrival in seen if begin < arrival.at <= end)
+
+    def decoded(self, begin: float, end: float) -> list[Decoded]:
+        found = [decoded_of(question, answer, begin, end) for question, answer in self.ended]
+        return [one for one in found if one is not None]
 
 
 async def phases_of(
@@ -106,14 +114,21 @@ class _Phases:
                 await first.ask(client, next(asked), plan, self._wire)
             ended = time.perf_counter()
             seen = [first, *(stream for stream, _ in self._others)]
-            tokens = sum(stream.tokens(began, ended) for stream in seen)
-            phases.append(Phase(streams, ended - began, tokens, widths(first.answers[done:])))
+            phases.append(
+                Phase(
+                    streams,
+                    ended - began,
+                    sum(stream.tokens(began, ended) for stream in seen),
+                    widths(first.answers[done:]),
+                    tuple(one for stream in seen for one in stream.decoded(began, ended)),
+                )
+            )
         self._become(1)
         return phases
 
     def _stream(self, number: int) -> _Stream:
-        count = len(self._questions)
-        return _Stream(chosen(self._questions, count, self._seed + number))
+        own, others = shared_out(self._plan, self._questions, self._seed)
+        return _Stream(chosen(others, len(others), self._seed + number) if number else own)
 
     def _become(self, streams: int) -> None:
         """So many streams, the first one among them."""
@@ -123,6 +138,17 @@ class _Phases:
             stream = self._stream(1 + len(self._others))
             task = self._group.create_task(stream.go_on(self._url, self._plan, self._wire))
             self._others.append((stream, task))
+
+
+def shared_out(
+    plan: Plan, questions: Sequence[Question], seed: int
+) -> tuple[list[Question], list[Question]]:
+    """What the first stream asks, and what all others do. Where there are enough it has prompts of
+    its own for every answer: how far the others come under a policy puts none of them into the
+    gateway's cache."""
+    order = chosen(questions, len(questions), seed)
+    needed = plan.answers * len(plan.phases)
+    return (order[:needed], order[needed:]) if needed < len(order) else (order, order)
 
 
 def widths(answers: Sequence[Sequence[Arrival]]) -> tuple[float, ...]:

@@ -42,7 +42,13 @@ class Request:
 
 
 async def ask(
-    client: Client, plan: Plan, question: Question, wire: Mapping[str, Any], due: float
+    client: Client,
+    plan: Plan,
+    question: Question,
+    wire: Mapping[str, Any],
+    due: float,
+    *,
+    ignore_eos: bool = False,
 ) -> Request:
     """Never raises `GatewayError`: what goes wrong under load is part of what is measured."""
     try:
@@ -52,6 +58,7 @@ async def ask(
             sampling=plan.sampling,
             speculation=wire,
             provenance=True,
+            ignore_eos=ignore_eos,
         )
     except GatewayError as error:
         refused = str(error).partition(":")[0] == REFUSAL

@@ -17,7 +17,7 @@ from bench.run.schema import (
 )
 from bench.serve.plan import Targets
 
-SCHEMA = "outpace-bench-serve/1"
+SCHEMA = "outpace-bench-serve/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class LoadCell:
 
 @dataclass(frozen=True, slots=True)
 class PhaseCell:
-    """One policy in one phase of a changing load. `settled` is what a round of the first stream
-    verified in the phase's second half, `rounds_until` how many it took to come halfway there from
-    where the phase before had settled."""
+    """One policy in one phase of a changing load. `ratio` is that of tokens per second to plain
+    decoding's, `tpot_ratio` that of times per token, on the same prompts. `settled` is what a round
+    of the first stream verified in the phase's second half, `rounds_until` how many it took to come
+    halfway there from where the phase before had settled."""
 
     phase: int
     streams: int
@@ -56,6 +57,10 @@ class PhaseCell:
     throughput: Metric
     ratio: Metric
     interval: Interval | Absent
+    tpot: Metric
+    tpot_ratio: Metric
+    tpot_interval: Interval | Absent
+    cached: Metric
     rounds: Metric
     settled: Metric
     rounds_until: Metric

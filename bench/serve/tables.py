@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench.run.plan import FEWEST_TOKENS
 from bench.run.schema import Absent, Interval, Metric
 from bench.run.tables import shown
 from bench.serve.changes import LEAST_CHANGE, SMOOTHED
@@ -35,7 +36,8 @@ _TIMES = {
     f"TPOT ms {_SPREAD}": "of an answer: from its first arrival to its last, over the tokens"
     " behind the first arrival",
     f"queue ms {_SPREAD}": "time in the gateway until the request had its slot",
-    "cached": "share of the prompts' tokens that the gateway still had",
+    "cached": "share of the prompts' tokens that the gateway still had; before a window every slot"
+    " is given a prompt of no question, the same ones under every policy",
     "verified": "draft tokens verified in a round",
     "tau": "tokens a round advanced, the target's own among them",
 }
@@ -43,9 +45,17 @@ _PHASES = {
     "phase": "in the order in which they followed each other",
     "streams": "at once; the first one goes through all phases",
     "policy": _POLICY["policy"],
-    "tokens/s": "of all streams, while the phase lasted",
-    "of off": "over that of plain decoding in the same phase; above 1 is faster",
+    "tokens/s": "of all streams, while the phase lasted: prefills are in it",
+    "of off": "tokens/s over that of plain decoding in the same phase; above 1 is faster",
     "95 % interval": "of it: bootstrap over repeats",
+    "TPOT ms": "decoding alone: median over the answers of all streams that had their first and"
+    " their last arrival within the phase, of the time between the two over the tokens behind the"
+    f" first; answers under {FEWEST_TOKENS} tokens are not timed",
+    "TPOT of off": "mean over that of plain decoding, on the prompts that were decoded within the"
+    " phase under both in the same repeat, the median of its repeats for each; below 1 is faster",
+    "TPOT interval": "95 %, of it: bootstrap over prompts, each drawn with its times under both",
+    "cached": "share of these answers' prompts that the gateway still had; before the first phase"
+    " every slot is given a prompt of no question, the same ones under every policy",
     "rounds": "of the first stream in the phase, mean of the repeats",
     "width": "draft tokens verified in a round of the first stream, in the later half of the phase",
     "rounds until": f"the mean width over {SMOOTHED} rounds had come halfway from that of the"
@@ -109,6 +119,10 @@ def _phase(cell: PhaseCell) -> tuple[str, ...]:
         shown(cell.throughput, 1),
         shown(cell.ratio),
         _interval(cell.interval),
+        shown(cell.tpot, 1),
+        shown(cell.tpot_ratio),
+        _interval(cell.tpot_interval),
+        shown(cell.cached),
         shown(cell.rounds, 0),
         shown(cell.settled),
         shown(cell.rounds_until, 0),
