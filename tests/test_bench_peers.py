@@ -3,7 +3,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import json
 import os
 import shutil
 import sys
@@ -21,17 +20,13 @@ from bench.peers.agreement import Agreement, compared
 from bench.peers.catalogue import PEERS, Configuration, Part, Peer, configurations
 from bench.peers.checkpoint import Forms, once
 from bench.peers.contestants import Answer, Prompt
-from bench.peers.figures import Field, contestant_of, interval, ratios
-from bench.peers.markdown import markdown
+from bench.peers.figures import interval, ratios
 from bench.peers.peer_process import ADAPTERS, running_peer
 from bench.peers.plan import plan_of
-from bench.peers.plots import plots_of
-from bench.peers.schema import PeersReport, TriedRow, document
 from bench.peers.selection import Tried, best, try_all
-from bench.peers.tables import overall, problems, rows_of, together
 from bench.peers.turns import Entrant, Record, Turn, contest
 from bench.prompts import Question
-from bench.run.schema import ALL, Absent, Interval, Quantity
+from bench.run.schema import Absent
 from models.errors import UserError
 
 FAKE = """
@@ -186,80 +181,6 @@ async def test_ways_to_draft_are_tried_on_the_best_weights_alone() -> None:
         ["fake fast draft", "fake close draft"],
     ]
     assert [one.ms for one in found] == [10.0, 40.0, 20.0, 10.0, 20.0]
-
-
-def report() -> PeersReport:
-    ours = Record("Outpace w8a8 default")
-    theirs = Record("peer int4 plain")
-    lost = Record("other peer", absent=Absent("failed", "could not be installed"))
-    agreements: dict[tuple[str, str], Agreement] = {}
-    for number, category in enumerate(("copy", "chat", "chat"), start=1):
-        question = Question(str(number), category, ("text",))
-        ours.turns.append(Turn(question, Answer((1, 2, 3, 4), 40.0, 10.0, 6, 3, 2), 0.0))
-        theirs.turns.append(Turn(question, Answer((1, 2), 50.0, 20.0), 1.0))
-        agreements[ours.name, question.id] = Agreement(4, 4, 4, 4, True)
-        agreements[theirs.name, question.id] = Agreement(2, 1, 1, 4, False)
-    records = [ours, theirs, lost]
-    missing = Absent("missing", "was not measured")
-    return PeersReport(
-        started="2026-01-01T00:00:00+00:00",
-        seconds=1.0,
-        command="python -m bench peers",
-        checkpoint="tiny",
-        sha256="0" * 64,
-        hardware={"processor": "some", "flags": ["avx2"]},
-        threads=2,
-        source="built-in",
-        max_tokens=4,
-        selection_prompts=1,
-        selection_max_tokens=4,
-        exported={"w8a8": Quantity(0.97, "share")},
-        bases=(ours.name,),
-        contestants=tuple(contestant_of(one, one is ours) for one in records),
-        rows=tuple(Field(records, agreements, (ours.name,)).rows()),
-        tried=(TriedRow("peer int4 plain", {"form": "int4"}, missing, missing, False),),
-    )
-
-
-def test_rows_have_exact_figures() -> None:
-    row = {(one.contestant, one.category): one for one in report().rows}
-    ours = row["Outpace w8a8 default", ALL]
-    assert ours.time_per_token == Quantity(10.0, "ms")
-    assert ours.tpot == Quantity(10.0, "ms")
-    assert ours.tau == Quantity(1.5, "tokens/run")
-    assert ours.alpha == Quantity(0.5, "share")
-    theirs = row["peer int4 plain", ALL]
-    assert theirs.agreement == Quantity(0.5, "share")
-    assert theirs.common == Quantity(0.25, "share")
-    assert theirs.identical == Quantity(0.0, "share")
-    assert theirs.against["Outpace w8a8 default"].ratio == Quantity(2.5, "times ours")
-    found = theirs.against["Outpace w8a8 default"].interval
-    assert isinstance(found, Interval)
-    assert (found.low, found.high, found.prompts) == (2.5, 2.5, 3)
-    assert row["peer int4 plain", "copy"].tokens == Quantity(2, "tokens")
-    assert row["other peer", ALL].tpot == Absent("failed", "could not be installed")
-
-
-def test_what_has_no_figure_is_a_word_and_every_column_is_defined() -> None:
-    made = report()
-    text = markdown(made, list(plots_of(made)))
-    for column in overall(made.bases[0]):
-        assert f"- **{column.header}**: {column.definition}" in text
-    assert "| other peer | failed | failed |" in text
-    assert "could not be installed" in text
-    assert ("peer int4 plain", "missing", "was not measured") in problems(made)
-    assert [row.contestant for row in together(made)] == [
-        "Outpace w8a8 default",
-        "peer int4 plain",
-        "other peer",
-    ]
-    assert rows_of(overall(made.bases[0]), together(made))[1][:3] == (
-        "peer int4 plain",
-        "25.00",
-        "2.50",
-    )
-    data = json.loads(json.dumps(document(made), allow_nan=False))
-    assert data["schema"] == "outpace-bench-peers/1"
 
 
 def options(**given: Any) -> argparse.Namespace:

@@ -11,8 +11,15 @@ import pytest
 
 from bench.__main__ import main
 from bench.serve import driving
-from bench.serve.schema import SCHEMA
+from bench.serve.schema import SCHEMA, json_schema
 from gateway.engine.requests import POLICIES
+from tests.bench_schema_support import (
+    ZERO,
+    assert_figures_are_told_apart,
+    changed,
+    validator,
+    without,
+)
 from tests.bench_serve_support import write_prompts
 
 POLICIES_ASKED = ("--policies", "off,fixed:4", "--drafter", "ngram", "--threads", "1")
@@ -39,7 +46,9 @@ def written(common: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def read(out: Path) -> dict[str, Any]:
+    """As its schema says, whatever became of the run."""
     found: dict[str, Any] = json.loads((out / "report.json").read_text())
+    validator(json_schema()).validate(found)
     return found
 
 
@@ -63,6 +72,20 @@ def test_every_policy_bears_every_load(written: Path) -> None:
     assert {cell["answered"] for cell in closed} == {2 * 6}
     assert report["targets"]["tpot_ms"] > 0
     assert "null" not in json.dumps(report)
+
+
+def test_the_schema_tells_figures_and_words_apart(written: Path) -> None:
+    report = read(written)
+    load, phase = ("loads", 0), ("phases", 0)
+    places = ((*load, "throughput"), (*load, "tpot", "p50"), (*phase, "ratio"), (*phase, "tpot"))
+    for path in places:
+        assert_figures_are_told_apart(json_schema(), report, *path)
+    for path in ((*load, "ttft", "p99"), (*phase, "tpot"), (*phase, "tpot_ratio")):
+        assert not validator(json_schema()).is_valid(changed(report, ZERO, *path))
+    for bad in ({**report, "more": 1}, {**report, "loads": [], "phases": []}):
+        assert not validator(json_schema()).is_valid(bad)
+    for missing in (("runtime",), ("reasons", "failed"), (*phase, "cached"), ("targets",)):
+        assert not validator(json_schema()).is_valid(without(report, *missing))
 
 
 def test_a_changing_load_has_its_phases(written: Path) -> None:

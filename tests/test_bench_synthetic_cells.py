@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bench.run.schema import Absent, Interval, Quantity
-from bench.synthetic.cells import Cell, cells_of
+from bench.synthetic.cells import cells_of
 from bench.synthetic.driving import Kept, Pair
 from bench.synthetic.model import CostModel
 from bench.synthetic.plan import Plan, Point
+from bench.synthetic.schema import Cell
 from bench.synthetic.turns import Steady, Turn, steady_of
 from tests.bench_serve_support import arrivals
 

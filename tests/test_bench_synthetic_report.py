@@ -11,9 +11,16 @@ import pytest
 
 from bench.__main__ import main
 from bench.synthetic import driving
-from bench.synthetic.cells import SCHEMA
+from bench.synthetic.schema import SCHEMA, json_schema
 from models.package import load_package
 from tests.bench_run_support import with_broken_drafter
+from tests.bench_schema_support import (
+    ZERO,
+    assert_figures_are_told_apart,
+    changed,
+    validator,
+    without,
+)
 
 GRID = ("--alpha", "0.3,0.9", "--lengths", "1,4", "--rounds", "20", "--threads", "1")
 
@@ -27,7 +34,9 @@ def written(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def read(out: Path) -> dict[str, Any]:
+    """As its schema says, whatever became of the run."""
     found: dict[str, Any] = json.loads((out / "report.json").read_text())
+    validator(json_schema()).validate(found)
     return found
 
 
@@ -45,6 +54,18 @@ def test_every_point_is_measured_with_whole_drafts(written: Path) -> None:
         assert tau == pytest.approx(cell["tau_formula"]["value"], rel=0.25)
         assert cell["round"]["value"] == pytest.approx(tau * cell["token"]["value"])
     assert "null" not in json.dumps(report)
+
+
+def test_the_schema_tells_figures_and_words_apart(written: Path) -> None:
+    report = read(written)
+    for name in ("round", "speedup", "break_even", "token_error"):
+        assert_figures_are_told_apart(json_schema(), report, "cells", 0, name)
+    for name in ("round", "speedup", "token"):
+        zero = changed(report, ZERO, "cells", 0, name)
+        assert not validator(json_schema()).is_valid(zero)
+    for path in (("cells", 0, "interval"), ("runtime",), ("started",)):
+        assert not validator(json_schema()).is_valid(without(report, *path))
+    assert not validator(json_schema()).is_valid({**report, "more": 1})
 
 
 def test_the_directory_holds_heat_maps_and_definitions(written: Path) -> None:

@@ -24,10 +24,10 @@ from bench.peers.running import Outcome, Run
 from bench.peers.schema import PeersReport, TriedRow
 from bench.peers.selection import Tried
 from bench.peers.tables import overall, problems, rows_of, together
-from bench.peers.writing import JSON, write_report
+from bench.peers.writing import write_report
 from bench.report import Findings, Table
 from bench.run.schema import Absent, Metric, Quantity
-from bench.run.writing import make_directory
+from bench.run.writing import JSON, make_directory
 from bench.setup import Setup
 from models.errors import UserError
 from models.package import load_package

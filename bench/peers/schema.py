@@ -1,4 +1,4 @@
-"""What a report of peers contains: dataclasses, and their form as JSON.
+"""The report of peers as plain data. Its JSON form is described by `schema.json`.
 
 A metric is a number with its unit, or one of the four words that stand for none, with a reason.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.run.schema import REASONS, Absent, Interval, Metric, plain
+from bench.run.schema import REASONS, Absent, Interval, Metric, plain, schema_of
 
 SCHEMA = "outpace-bench-peers/1"
 
@@ -92,3 +92,8 @@ class PeersReport:
 def document(report: PeersReport) -> dict[str, Any]:
     """The report as JSON data."""
     return {"schema": SCHEMA, "reasons": dict(REASONS), **plain(report)}
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `document`."""
+    return schema_of("bench.peers")

@@ -196,7 +196,13 @@ def document(report: RunReport) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of `document`."""
-    text = resources.files("bench.run").joinpath("schema.json").read_text(encoding="utf-8")
+    return schema_of("bench.run")
+
+
+def schema_of(suite: str) -> dict[str, Any]:
+    """The JSON Schema beside the code of a suite. Others than this one refer to its definitions by
+    the path from file to file."""
+    text = resources.files(suite).joinpath("schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

@@ -7,15 +7,12 @@ plots. It judges no promise: what is refused or fails under load is part of the 
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.head import facts, head_of
 from bench.keeping import run_to_the_end
 from bench.report import Findings, Table
-from bench.run.contract import runtime_group, target_group
 from bench.run.schema import Absent
 from bench.run.writing import JSON, make_directory, write_files
 from bench.serve import plan as plans
@@ -47,10 +44,7 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     if kept.status is None:
         raise KeyboardInterrupt
     report = ServeReport(
-        started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        seconds=round(time.time() - started, 1),
-        command=shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
-        whole=whole,
+        head=head_of(setup, kept.status, started, whole),
         source=setup.source,
         prompts=len(setup.questions),
         max_tokens=plan.max_tokens,
@@ -59,8 +53,6 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
         seed=plan.seed,
         queue=plan.queue,
         targets=kept.targets or INTERRUPTED,
-        target=target_group(setup.package),
-        runtime=runtime_group(setup, kept.status),
         loads=tuple(_loads(plan, kept)),
         phases=tuple(_phases(plan, kept)),
     )
@@ -94,7 +86,7 @@ def _phases(plan: Plan, kept: Kept) -> list[PhaseCell]:
 
 def _write(out: Path, plan: Plan, report: ServeReport) -> list[Table]:
     sheets, plots = sheets_of(report), plots_of(report, plan)
-    parts = pages(f"{report.target.name}: under load", _facts(report), sheets)
+    parts = pages(f"{report.head.target.name}: under load", _facts(report), sheets)
     write_files(out, document(report), markdown(parts, list(plots)), plots)
     found = problems(report)
     without = [Table("What has no figure", ("policy", "", "why"), found)] if found else []
@@ -102,24 +94,15 @@ def _write(out: Path, plan: Plan, report: ServeReport) -> list[Table]:
 
 
 def _facts(report: ServeReport) -> list[tuple[str, str]]:
-    target, runtime, targets = report.target, report.runtime, report.targets
-    whole = "" if report.whole else "; interrupted"
+    targets = report.targets
     aims = (
         targets.why
         if isinstance(targets, Absent)
         else f"TTFT {targets.ttft_ms:.0f} ms, TPOT {targets.tpot_ms:.1f} ms"
     )
     return [
-        ("command", f"`{report.command}`"),
-        ("measured", f"{report.started}, {report.seconds:.0f} s{whole}"),
-        ("target", f"{target.checkpoint}, {target.architecture}, {target.weight_type}"),
-        ("package", f"`{target.package[:16]}`"),
-        (
-            "runtime",
-            f"{runtime.provider}, {runtime.threads} threads, {runtime.slots} slots,"
-            f" {report.queue} may wait",
-        ),
-        ("hardware", str(runtime.hardware["processor"])),
+        *facts(report.head),
+        ("queue", f"{report.queue} requests may wait"),
         (
             "workload",
             f"{report.source}, {report.prompts} prompts, answers of up to {report.max_tokens}"

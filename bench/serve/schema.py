@@ -1,4 +1,4 @@
-"""The report of a run under load as plain data, and what its words mean."""
+"""The report of a run under load as plain data. Its JSON form is described by `schema.json`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.run.schema import (
-    REASONS,
-    Absent,
-    Interval,
-    Metric,
-    RuntimeGroup,
-    TargetGroup,
-    plain,
-)
+from bench import head
+from bench.head import Head
+from bench.run.schema import Absent, Interval, Metric, schema_of
 from bench.serve.plan import Targets
 
 SCHEMA = "outpace-bench-serve/2"
@@ -69,12 +63,7 @@ class PhaseCell:
 
 @dataclass(frozen=True, slots=True)
 class ServeReport:
-    """A whole run; `whole` is False where it was interrupted. `started` is UTC, ISO 8601."""
-
-    started: str
-    seconds: float
-    command: str
-    whole: bool
+    head: Head
     source: str
     prompts: int
     max_tokens: int
@@ -83,12 +72,15 @@ class ServeReport:
     seed: int
     queue: int
     targets: Targets | Absent
-    target: TargetGroup
-    runtime: RuntimeGroup
     loads: tuple[LoadCell, ...]
     phases: tuple[PhaseCell, ...]
 
 
 def document(report: ServeReport) -> dict[str, Any]:
     """The report as JSON data."""
-    return {"schema": SCHEMA, "reasons": dict(REASONS), **plain(report)}
+    return head.document(SCHEMA, report)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `document`."""
+    return schema_of("bench.serve")

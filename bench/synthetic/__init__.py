@@ -7,23 +7,21 @@ nothing), on any target shape. Writes a directory: `report.json`, `report.md` an
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.head import facts, head_of
 from bench.keeping import run_to_the_end
 from bench.report import Findings, Table
-from bench.run.contract import runtime_group, target_group
 from bench.run.writing import JSON, make_directory, write_files
 from bench.setup import Setup
 from bench.sheets import document as markdown
 from bench.sheets import pages
 from bench.synthetic import plan as plans
-from bench.synthetic.cells import Report, cells_of, document
+from bench.synthetic.cells import cells_of
 from bench.synthetic.driving import Kept, drive
 from bench.synthetic.plan import Plan
+from bench.synthetic.schema import Report, document
 from bench.synthetic.shapes import DEMO
 from bench.synthetic.shapes import package_of as package_of_shape
 from bench.synthetic.tables import plots_of, problems, sheets_of
@@ -61,17 +59,12 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
         raise KeyboardInterrupt
     shape = parsed.shape or setup.package.manifest.name
     report = Report(
-        started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        seconds=round(time.time() - started, 1),
-        command=shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
-        whole=whole,
+        head=head_of(setup, kept.status, started, whole),
         shape=setup.package.manifest.name if shape == DEMO else shape,
         drafter=plan.drafter,
         rounds=plan.rounds,
         repeats=plan.repeats,
         seed=plan.seed,
-        target=target_group(setup.package),
-        runtime=runtime_group(setup, kept.status),
         cells=cells_of(plan, kept),
     )
     tables = _write(parsed.out, report)
@@ -90,16 +83,9 @@ def _write(out: Path, report: Report) -> list[Table]:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    target, runtime = report.target, report.runtime
-    whole = "" if report.whole else "; interrupted"
     return [
-        ("command", f"`{report.command}`"),
-        ("measured", f"{report.started}, {report.seconds:.0f} s{whole}"),
-        ("target", f"{target.checkpoint}, {target.architecture}, {target.weight_type}"),
-        ("package", f"`{target.package[:16]}`"),
+        *facts(report.head),
         ("drafter", report.drafter),
-        ("runtime", f"{runtime.provider}, {runtime.threads} threads, {runtime.slots} slots"),
-        ("hardware", str(runtime.hardware["processor"])),
         (
             "workload",
             f"answers of about {report.rounds} rounds, {report.repeats} repeats, seed"

@@ -1,82 +1,23 @@
-"""The report of the grid: what was measured of each point, what the formula and the model say."""
+"""Figures of the grid: what was measured of each point, what the formula and the model say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from bench.run.schema import (
-    REASONS,
-    Absent,
-    Interval,
-    Metric,
-    Quantity,
-    RuntimeGroup,
-    TargetGroup,
-    plain,
-)
+from bench.run.schema import Absent, Interval, Metric, Quantity
 from bench.run.statistics import CONFIDENCE, ratio_interval, ratio_of_means
 from bench.synthetic.driving import Kept, Pair
 from bench.synthetic.plan import Plan, Point
+from bench.synthetic.schema import Cell
 from gateway.engine.costs.break_even import break_even
 
-SCHEMA = "outpace-bench-synthetic/1"
 MS, MS_TOKEN, TIMES, TOKENS, SHARE = "ms/round", "ms/token", "x", "tokens/round", "share"
 FULL = 0.95
 """Drafts shorter than this share of what was asked for are other drafts."""
 
 _UNSEEN = Absent("missing", "the run was interrupted before this point")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One point under one load. Speed-ups are over plain decoding, above 1 is faster."""
-
-    concurrency: int
-    length: int
-    alpha: float
-    proposed: Metric
-    tau: Metric
-    tau_formula: Quantity
-    token: Metric
-    off_token: Metric
-    token_predicted: Metric
-    round: Metric
-    round_predicted: Metric
-    off_predicted: Metric
-    off_error: Metric
-    speedup: Metric
-    interval: Interval | Absent
-    speedup_formula: Metric
-    speedup_predicted: Metric
-    round_error: Metric
-    token_error: Metric
-    break_even: Metric
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A whole run; `whole` is False where it was interrupted. `started` is UTC, ISO 8601."""
-
-    started: str
-    seconds: float
-    command: str
-    whole: bool
-    shape: str
-    drafter: str
-    rounds: int
-    repeats: int
-    seed: int
-    target: TargetGroup
-    runtime: RuntimeGroup
-    cells: tuple[Cell, ...]
-
-
-def document(report: Report) -> dict[str, Any]:
-    """The report as JSON data."""
-    return {"schema": SCHEMA, "reasons": dict(REASONS), **plain(report)}
 
 
 def cells_of(plan: Plan, kept: Kept) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.run.schema import Absent, Interval, Metric, Quantity
 from bench.run.tables import shown
 from bench.sheets import Sheet
-from bench.synthetic.cells import Cell, Report
+from bench.synthetic.schema import Cell, Report
 from models.plot import heat_map
 
 AGREEMENT = 0.10
