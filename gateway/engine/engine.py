@@ -15,7 +15,14 @@ from gateway.engine.costs.streams import Streams
 from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
-from gateway.engine.loading import Report, load, load_template, slot_context, yielding_thread
+from gateway.engine.loading import (
+    Report,
+    load,
+    load_template,
+    slot_context,
+    use_huge_pages,
+    yielding_thread,
+)
 from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
 from gateway.engine.ngram_store import NgramStore, claim
 from gateway.engine.options import EngineOptions
@@ -125,6 +132,7 @@ class Engine:
             self._automatic = NGRAM
             report(f"only the {NGRAM} drafter: {error.message}")
         report(f"drafters: {', '.join((NGRAM, *self.drafters.kinds))}")
+        await asyncio.to_thread(use_huge_pages, self._target.provider, report)
 
     @property
     def exact(self) -> bool:

@@ -14,8 +14,9 @@ from gateway.engine.learned import Learned, learned_drafters
 from gateway.engine.options import EngineOptions
 from models.chat_template import ChatTemplate
 from models.errors import UserError
+from models.huge_pages import collapse
 from models.locations import cache_directory
-from models.memory import MemoryNeed, memory_need, require_memory
+from models.memory import MemoryNeed, format_bytes, memory_need, require_memory
 from models.package import Package
 from models.probe import ProbeResult, probe
 from models.processor import has_integer_dot_product, processor_count, processor_name
@@ -71,6 +72,7 @@ def load(
     report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
     probed = probe(target, slots, spec.vocab_size)
     report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
+    use_huge_pages(provider, report)
     cache = CalibrationCache(cache_directory() / "calibration")
     key = _calibration_key(package, provider, options, context)
     calibrated = obtain(target, slots, cache, key, fresh=recalibrate)
@@ -80,6 +82,12 @@ def load(
     pool = SlotPool(slots, can_copy=provider.memory == "cpu")
     learned = learned_drafters(package, provider, options.threads)
     return Loaded(target, pool, probed, calibrated, need, learned)
+
+
+def use_huge_pages(provider: Provider, report: Report) -> None:
+    """For what was loaded so far, where the processor reads it."""
+    if provider.memory == "cpu" and (moved := collapse()):
+        report(f"huge pages: {format_bytes(moved)}")
 
 
 def _calibration_key(
