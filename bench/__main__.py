@@ -17,6 +17,7 @@ from types import FrameType
 
 from bench import (
     acceptance,
+    adversary,
     cost,
     decision,
     distribution,
@@ -50,6 +51,7 @@ SUITES = (
     share,
     cost,
     decision,
+    adversary,
     overhead,
     speed,
     prefix,
