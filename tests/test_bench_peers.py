@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.peers import peer_process
+from bench.peers import peer_process, turns
 from bench.peers.agreement import Agreement, compared
 from bench.peers.catalogue import PEERS, Configuration, Part, Peer, configurations
 from bench.peers.checkpoint import Forms, once
@@ -80,7 +80,9 @@ def prompt(number: int, category: str = "one") -> Prompt:
 
 def contested(*entrants: Entrant, count: int = 3) -> list[Record]:
     prompts = [prompt(number) for number in range(1, count + 1)]
-    return asyncio.run(contest(entrants, prompt(0), prompts, 4))
+    records = [Record(entrant.name) for entrant in entrants]
+    asyncio.run(contest(entrants, records, prompt(0), prompts, 4))
+    return records
 
 
 @pytest.mark.usefixtures("fake")
@@ -92,6 +94,23 @@ def test_everyone_answers_every_prompt_in_a_process_of_its_own() -> None:
     assert one.versions == {"fake": "1", "threads": "2"}
     assert one.memory_bytes is not None
     assert one.memory_bytes > 1 << 20
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_was_answered_before_an_interruption_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(line: str) -> None:
+        if line == "peers: prompt 2 of 3":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(turns, "progress", interrupt)
+    entrants = [entrant("a"), entrant("b")]
+    records = [Record(each.name) for each in entrants]
+    prompts = [prompt(number) for number in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(contest(entrants, records, prompt(0), prompts, 4))
+    assert [len(record.turns) for record in records] == [1, 1]
 
 
 @pytest.mark.usefixtures("fake")

@@ -41,6 +41,7 @@ def report() -> PeersReport:
         started="2026-01-01T00:00:00+00:00",
         seconds=1.0,
         command="python -m bench peers",
+        whole=True,
         checkpoint="tiny",
         sha256="0" * 64,
         hardware=describe_machine(2),
@@ -55,6 +56,12 @@ def report() -> PeersReport:
         rows=tuple(Field(records, agreements, (ours.name,)).rows()),
         tried=(TriedRow("peer int4 plain", {"form": "int4"}, missing, missing, False),),
     )
+
+
+def test_who_was_not_asked_yet_has_no_figure() -> None:
+    (row,) = [each for each in Field([Record("peer")], {}, ()).rows() if each.category == ALL]
+    assert row.tokens == Absent("missing", "the run ended before")
+    assert isinstance(row.time_per_token, Absent)
 
 
 def test_rows_have_exact_figures() -> None:

@@ -8,7 +8,6 @@ judges no promise; a peer that cannot take part is in the report with the reason
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import shlex
 import sys
@@ -16,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from bench.keeping import run_to_the_end
 from bench.machine import describe_machine
 from bench.peers import plan as plans
 from bench.peers.checkpoint import write_forms
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
+    """Raises `KeyboardInterrupt` behind the report where it was interrupted."""
     plan = plans.plan_of(parsed, setup)
     setup = dataclasses.replace(setup, threads=plan.threads)
     setups = [setup]
@@ -50,9 +51,14 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
     make_directory(parsed.out)
     started = time.time()
     forms = write_forms(setup.package, plan.checkpoint, plan.draft)
-    outcome = asyncio.run(Run(setups, plan, forms).outcome())
-    report = _report(setups, plan, outcome, started)
+    measuring = Run(setups, plan, forms)
+    whole = run_to_the_end(measuring.measure())
+    if measuring.outcome is None:
+        raise KeyboardInterrupt
+    report = _report(setups, plan, measuring.outcome, started, whole)
     write_report(parsed.out, report)
+    if not whole:
+        raise KeyboardInterrupt
     return Findings({}, {"report": str(parsed.out / JSON)}, (), _tables(report))
 
 
@@ -77,7 +83,7 @@ def _check(setups: Sequence[Setup]) -> None:
 
 
 def _report(
-    setups: Sequence[Setup], plan: plans.Plan, outcome: Outcome, started: float
+    setups: Sequence[Setup], plan: plans.Plan, outcome: Outcome, started: float, whole: bool
 ) -> PeersReport:
     setup = setups[0]
     target = setup.package.manifest.target
@@ -86,6 +92,7 @@ def _report(
         started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
         seconds=round(time.time() - started, 1),
         command=shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
+        whole=whole,
         checkpoint=target.checkpoint,
         sha256=target.sha256,
         hardware=describe_machine(plan.threads),

@@ -41,14 +41,14 @@ Agreements = Mapping[tuple[str, str], Agreement]
 
 async def agreements(
     records: Sequence[Record],
+    found: dict[tuple[str, str], Agreement],
     prompts: Sequence[Prompt],
     max_tokens: int,
     forms: Forms,
     threads: int,
-) -> Agreements:
-    """Raises `PeerError` where the fp32 model does not run."""
+) -> None:
+    """Notes them in `found`. Raises `PeerError` where the fp32 model does not run."""
     ids = {prompt.question.id: prompt.ids for prompt in prompts}
-    found: dict[tuple[str, str], Agreement] = {}
     async with running_peer(REFERENCE, python_of(REFERENCE.peer), forms, threads) as model:
         answers = await _references(model, prompts, max_tokens, forms.directory / _FILE)
         for record in records:
@@ -56,7 +56,6 @@ async def agreements(
                 question = turn.question.id
                 told = await model.judge(ids[question], turn.answer.ids)
                 found[record.name, question] = compared(turn.answer.ids, told, answers[question])
-    return found
 
 
 def compared(answer: Sequence[int], told: Sequence[int], reference: Sequence[int]) -> Agreement:
@@ -83,8 +82,8 @@ async def _references(
         if key not in known:
             progress(f"peers: the fp32 model's answer {index + 1} of {len(prompts)}")
             known[key] = list((await model.answer(prompt, max_tokens)).ids)
+            _write(kept, known)
         answers[prompt.question.id] = known[key]
-    _write(kept, known)
     return answers
 
 

@@ -19,6 +19,7 @@ _EMPTY = Absent("missing", "no token was generated")
 _UNTOLD = Absent("unsupported", "its interface does not tell")
 _UNJUDGED = Absent("missing", "the fp32 model did not judge it")
 _ITSELF = Absent("not_comparable", "this is what ratios are of")
+_UNASKED = Absent("missing", "the run ended before")
 _ONE_PROMPT = Absent("missing", "one prompt has no spread")
 
 
@@ -56,7 +57,7 @@ class Field:
             contestant=record.name,
             category=category or ALL,
             prompts=len(turns),
-            tokens=record.absent or Quantity(tokens, TOKENS),
+            tokens=record.absent or (Quantity(tokens, TOKENS) if turns else _UNASKED),
             time_per_token=record.absent or _of(sum(a.ms for a in answers), tokens, MS),
             ttft=record.absent or _of(ttft, 1 if answers else 0, MS),
             tpot=record.absent or _of(timed, behind, MS),

@@ -32,9 +32,10 @@ def markdown(report: PeersReport, plots: Sequence[str]) -> str:
 
 def _head(report: PeersReport) -> str:
     exported = ", ".join(f"{name} {shown(value, 3)}" for name, value in report.exported.items())
+    whole = "" if report.whole else "; interrupted"
     lines = [
         ("command", f"`{report.command}`"),
-        ("measured", f"{report.started}, {report.seconds:.0f} s"),
+        ("measured", f"{report.started}, {report.seconds:.0f} s{whole}"),
         ("checkpoint", f"{report.checkpoint}, sha256 `{report.sha256[:16]}`"),
         ("hardware", f"{report.hardware['processor']}, {' '.join(report.hardware['flags'])}"),
         ("threads", f"{report.threads} for everyone, one request at a time"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.peers.agreement import Agreements, agreements
+from bench.peers.agreement import Agreement, Agreements, agreements
 from bench.peers.catalogue import Configuration, Peer
 from bench.peers.checkpoint import Forms
 from bench.peers.contestants import PeerError, Prompt
@@ -29,18 +29,23 @@ _WARM_UP = Question("warm-up", "warm-up", ("Count to ten.",))
 
 @dataclass(slots=True)
 class Outcome:
-    """`ours` are names of our settings, those that speculate by default first; `chosen` those of
-    configurations that a selection took."""
+    """What is known so far. `ours` are names of our settings, those that speculate by default
+    first; `chosen` those of configurations that a selection took."""
 
     records: list[Record]
-    agreements: Agreements
     ours: tuple[str, ...]
+    agreements: dict[tuple[str, str], Agreement] = field(default_factory=dict)
     tried: list[Tried] = field(default_factory=list)
     chosen: set[str] = field(default_factory=set)
 
 
 class Run:
-    """`setups` are of our packages, the first one that of the command line."""
+    """`setups` are of our packages, the first one that of the command line.
+
+    `outcome` is None until the selection is over.
+    """
+
+    outcome: Outcome | None = None
 
     def __init__(self, setups: Sequence[Setup], plan: Plan, forms: Forms) -> None:
         self._setups, self._plan, self._forms = setups, plan, forms
@@ -50,7 +55,7 @@ class Run:
         self._pythons: dict[str, Path] = {}
         self._lost: list[Record] = []
 
-    async def outcome(self) -> Outcome:
+    async def measure(self) -> None:
         plan = self._plan
         await self._install(plan.peers)
         tried = await self._select() if plan.wanted is None else []
@@ -58,15 +63,16 @@ class Run:
         wanted = chosen if plan.wanted is None else list(plan.wanted)
         wanted = [one for one in wanted if one.peer.name in self._pythons]
         ours = [self._ours(setup, mode) for mode in (DEFAULT, OFF) for setup in self._setups]
-        records, agreed = await self._measure(
-            [*ours, *map(self._entrant, wanted)], self._prompts, plan.max_tokens
-        )
-        return Outcome(
+        entrants = [*ours, *map(self._entrant, wanted)]
+        records = [Record(entrant.name) for entrant in entrants]
+        self.outcome = Outcome(
             records=[*records, *self._lost],
-            agreements=agreed,
             ours=tuple(entrant.name for entrant in ours),
             tried=[one for group in tried for one in group[0]],
             chosen={one.name for one in chosen},
+        )
+        await self._contest(
+            entrants, records, self.outcome.agreements, self._prompts, plan.max_tokens
         )
 
     async def _install(self, peers: Sequence[Peer]) -> None:
@@ -86,13 +92,13 @@ class Run:
         prompts = [prompt for prompt in self._prompts if prompt.question.id in taken]
         tokens = self._plan.selection_max_tokens
         off = self._ours(self._setups[0], OFF)
-        records, agreed = await self._measure([off], prompts, tokens)
+        records, agreed = await self._try([off], prompts, tokens)
         least = agreement_of(records[0], agreed) or 0.0
 
         async def measure(
             members: Sequence[Configuration],
         ) -> tuple[list[Record], Agreements]:
-            return await self._measure([self._entrant(one) for one in members], prompts, tokens)
+            return await self._try([self._entrant(one) for one in members], prompts, tokens)
 
         found = []
         for peer in self._plan.peers:
@@ -105,17 +111,28 @@ class Run:
                 found.append((tried, chosen))
         return found
 
-    async def _measure(
+    async def _try(
         self, entrants: Sequence[Entrant], prompts: Sequence[Prompt], max_tokens: int
     ) -> tuple[list[Record], Agreements]:
-        records = await contest(entrants, self._warm_up, prompts, max_tokens)
+        records = [Record(entrant.name) for entrant in entrants]
+        agreed: dict[tuple[str, str], Agreement] = {}
+        await self._contest(entrants, records, agreed, prompts, max_tokens)
+        return records, agreed
+
+    async def _contest(
+        self,
+        entrants: Sequence[Entrant],
+        records: Sequence[Record],
+        agreed: dict[tuple[str, str], Agreement],
+        prompts: Sequence[Prompt],
+        max_tokens: int,
+    ) -> None:
+        await contest(entrants, records, self._warm_up, prompts, max_tokens)
         threads = self._plan.threads
         try:
-            agreed = await agreements(records, prompts, max_tokens, self._forms, threads)
+            await agreements(records, agreed, prompts, max_tokens, self._forms, threads)
         except PeerError as error:
             progress(f"peers: no agreement: {error.absent.why}")
-            agreed = {}
-        return records, agreed
 
     def _entrant(self, one: Configuration) -> Entrant:
         python = self._pythons[one.peer.name]

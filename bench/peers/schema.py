@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.run.schema import REASONS, Absent, Interval, Metric, plain, schema_of
 
-SCHEMA = "outpace-bench-peers/1"
+SCHEMA = "outpace-bench-peers/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,14 @@ class TriedRow:
 
 @dataclass(frozen=True, slots=True)
 class PeersReport:
-    """`started` is UTC, ISO 8601. `exported` is the agreement that the exporter found for each of
+    """`started` is UTC, ISO 8601; `whole` is False where the run was interrupted. `exported` is the agreement that the exporter found for each of
     our packages, teacher-forced on the fp32 model's answers. `bases` are those of our settings that
     ratios are of."""
 
     started: str
     seconds: float
     command: str
+    whole: bool
     checkpoint: str
     sha256: str
     hardware: Mapping[str, Any]

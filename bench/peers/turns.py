@@ -59,10 +59,15 @@ class Record:
 
 
 async def contest(
-    entrants: Sequence[Entrant], warm_up: Prompt, prompts: Sequence[Prompt], max_tokens: int
-) -> list[Record]:
-    """A record for each entrant, in their order; one that fails leaves the others alone."""
-    records = {entrant.name: Record(entrant.name) for entrant in entrants}
+    entrants: Sequence[Entrant],
+    kept: Sequence[Record],
+    warm_up: Prompt,
+    prompts: Sequence[Prompt],
+    max_tokens: int,
+) -> None:
+    """Notes everything in `kept`, a record for each entrant; one that fails leaves the others
+    alone."""
+    records = {record.name: record for record in kept}
     async with AsyncExitStack() as stack:
         present: list[Contestant] = []
         for entrant in entrants:
@@ -84,7 +89,6 @@ async def contest(
                 await _turn(record, contestant, present, prompt, max_tokens)
                 if record.absent is not None:
                     present.remove(contestant)
-    return list(records.values())
 
 
 async def _entered(stack: AsyncExitStack, entrant: Entrant, record: Record) -> Contestant | None:
