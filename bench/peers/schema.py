@@ -67,9 +67,9 @@ class TriedRow:
 
 @dataclass(frozen=True, slots=True)
 class PeersReport:
-    """`started` is UTC, ISO 8601; `whole` is False where the run was interrupted. `exported` is the agreement that the exporter found for each of
-    our packages, teacher-forced on the fp32 model's answers. `bases` are those of our settings that
-    ratios are of."""
+    """`started` is UTC, ISO 8601; `whole` is False where the run was interrupted. `exported` is the
+    agreement that the exporter found for each of our packages, teacher-forced on the fp32 model's
+    answers. `bases` are those of our settings that ratios are of."""
 
     started: str
     seconds: float
