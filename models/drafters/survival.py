@@ -33,8 +33,8 @@ class Prior(Protocol):
     def accepted_to(self, length: int) -> list[float]:
         """`accepted` of depths 0 to `length` - 1."""
 
-    def observe(self, draft: Draft, said: Sequence[int]) -> None:
-        """Compare a draft with what the target said there, verified or not."""
+    def note(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn from what became of a draft, by depth."""
 
 
 class Published:
@@ -56,7 +56,7 @@ class Published:
         known = self._accepted[:length]
         return known + known[-1:] * (length - len(known))
 
-    def observe(self, draft: Draft, said: Sequence[int]) -> None:
+    def note(self, outcomes: Sequence[Outcome]) -> None:
         """What was measured stays what it is."""
 
 
@@ -76,6 +76,7 @@ class Survival:
         self._abrupt = abrupt
         self._right: list[float] = []
         self._tried: list[float] = []
+        self._accepted: list[float] = []
         self._streaks: list[Streak] = []
         self._version = 0
         self._listed: list[float] = []
@@ -86,9 +87,8 @@ class Survival:
         return self._version + self._prior.version
 
     def accepted(self, depth: int) -> float:
-        if depth >= len(self._tried):
-            return self._prior.accepted(depth)
-        return self._right[depth] / self._tried[depth]
+        known = self._accepted
+        return known[depth] if depth < len(known) else self._prior.accepted(depth)
 
     def expected(self, length: int) -> float:
         """Accepted tokens to expect of a draft of `length`: the sum of the survivals s_i."""
@@ -103,27 +103,34 @@ class Survival:
         return self._listed[:length]
 
     def accepted_to(self, length: int) -> list[float]:
-        known = list(map(operator.truediv, self._right, self._tried))
+        known = self._accepted[:length]
         if len(known) < length:
             known += self._prior.accepted_to(length)[len(known) :]
-        return known[:length]
+        return known
 
     def observe(self, draft: Draft, said: Sequence[int]) -> None:
+        """Compare a draft with what the target said there, verified or not."""
+        self.note(followed(draft, said))
+
+    def note(self, outcomes: Sequence[Outcome]) -> None:
         self._version += 1
-        for depth, outcome in enumerate(followed(draft, said)):
+        for depth, outcome in enumerate(outcomes):
             self._note(depth, outcome.right)
-        self._prior.observe(draft, said)
+        self._prior.note(outcomes)
 
     def _note(self, depth: int, right: bool) -> None:
         if depth == len(self._tried):
+            accepted = self._prior.accepted(depth)
             self._tried.append(self._weight)
-            self._right.append(self._weight * self._prior.accepted(depth))
+            self._right.append(self._weight * accepted)
+            self._accepted.append(accepted)
             self._streaks.append(Streak())
-        if self._abrupt and self._streaks[depth].surprises(self.accepted(depth), right):
+        if self._abrupt and self._streaks[depth].surprises(self._accepted[depth], right):
             self._tried[depth], self._right[depth] = _AFTER_SURPRISE, 0.0
-            return
-        self._tried[depth] = self._tried[depth] * self._memory + 1.0
-        self._right[depth] = self._right[depth] * self._memory + right
+        else:
+            self._tried[depth] = self._tried[depth] * self._memory + 1.0
+            self._right[depth] = self._right[depth] * self._memory + right
+        self._accepted[depth] = self._right[depth] / self._tried[depth]
 
 
 class Outcome(NamedTuple):

@@ -43,7 +43,7 @@ class CostPolicy(Drafting):
         runs = self._costs.by_own_tokens(load, 1 + budget)
         gain, plan = self._best_plan(learned, load, budget, runs)
         pays = gain >= LEAST_GAIN
-        if pays and (not free.tokens or gain > self._gain_of(free, runs)):
+        if pays and not self._gains(free, runs, gain):
             self._paid = True
             return plan
         again = self._paid and not pays
@@ -118,14 +118,15 @@ class CostPolicy(Drafting):
         granted = chosen.probation.allows(price, _PROBING * plain / load.rows)
         return plan if granted or (again and price < plain) else None
 
-    def _gain_of(self, draft: Draft, runs: Sequence[float]) -> float:
-        """How much faster than plain decoding the best part of `draft` should be; 1 where none
-        pays."""
+    def _gains(self, draft: Draft, runs: Sequence[float], gain: float) -> bool:
+        """Whether the best part of `draft` should be so many times as fast as plain decoding."""
         survival = self._survival_of(draft)
+        if 1.0 + sum(survival) < gain:
+            return False  # not even if it were verified for nothing
         if draft.parents is not None:
-            return self._best_part(draft, survival, runs)[1]
+            return self._best_part(draft, survival, runs)[1] >= gain
         times = with_overhead(runs[1 : 2 + len(survival)], self._costs.overhead.ms)
-        return most_gain(survival, times)[1]
+        return most_gain(survival, times)[1] >= gain
 
     def _best_part(
         self, draft: Draft, survival: Sequence[float], runs: Sequence[float]
