@@ -131,8 +131,8 @@ class Engine:
                 raise
             self._automatic = NGRAM
             report(f"only the {NGRAM} drafter: {error.message}")
-        report(f"drafters: {', '.join((NGRAM, *self.drafters.kinds))}")
         await asyncio.to_thread(use_huge_pages, self._target.provider, report)
+        report(f"drafters: {', '.join((NGRAM, *self.drafters.kinds))}")
 
     @property
     def exact(self) -> bool:
