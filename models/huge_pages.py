@@ -50,7 +50,7 @@ def collapse() -> int:
 
 def _populated() -> Iterator[tuple[int, int]]:
     """Address and length of what could be huge pages and is mostly there."""
-    with _PAGEMAP.open("rb", buffering=0) as pagemap:
+    with _PAGEMAP.open("rb") as pagemap:  # buffered: a bare read may be cut short by a signal
         for start, end in mappings(_MAPS.read_text(encoding="utf-8", errors="replace")):
             first, last = -(-start // HUGE), end // HUGE
             if end - start < _LEAST_BYTES:
