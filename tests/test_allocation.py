@@ -118,6 +118,16 @@ def test_a_chunk_in_the_run_makes_places_cheap_or_dear_by_the_curve() -> None:
     assert allocate([offered(0.4, 0.4)], [0], RunShape(1, 32), knee) == [2]
 
 
+@pytest.mark.parametrize(("rows", "alone"), [(1, [1]), (3, [0, 0, 0])])
+def test_a_chunk_is_paid_for_by_its_own_prompt(rows: int, alone: list[int]) -> None:
+    """A place costs 7 ms, which 0.4 of a token is not worth at 10 ms a token; against a run that
+    takes 218 ms more it would be. (Of a row that is alone the first place is free.)"""
+    costs, chunk = costs_of(7.0), RunShape(1, 32)
+    offers, cached = [offered(0.4, 0.4)] * rows, [0] * rows
+    assert allocate(offers, cached, NOBODY, costs) == alone
+    assert allocate(offers, cached, chunk, costs) == [0] * rows
+
+
 def test_the_host_pays_for_every_round_alike() -> None:
     """Where a round takes long anyway a place is cheap."""
     costs = costs_of(4.0)

@@ -432,6 +432,16 @@ async def test_prompts_come_in_smaller_chunks_while_others_stream(
         assert prefill_widths(engine)[len(widths) :] == [11, 11, 8]
 
 
+async def test_chunks_grow_with_the_prompts_that_wait(tiny_package: Path) -> None:
+    """The three queue one after another, so their first chunks differ; behind the first prompt's
+    two others wait, behind the second's one, behind the last one's nobody."""
+    async with running(tiny_package, slots=4, prefill_chunk=20, busy_chunk=6) as engine:
+        engine.streams.enter(engine.pool_slots[0])
+        prompts = [make_prompt(30, seed) for seed in range(3)]
+        await asyncio.gather(*(ask(engine, prompt, max_tokens=0) for prompt in prompts))
+        assert prefill_widths(engine) == [6, 18, 6, 12, 12, 6, 18, 6, 6]
+
+
 def prefill_widths(engine: TestEngine) -> list[int]:
     return [len(row.tokens) for run in engine.target.runs for row in run]
 

@@ -185,6 +185,10 @@ class Terminal:
     async def shows(self, text: str, times: int = 1) -> None:
         await until(lambda: self.seen.count(text) >= times, 20)
 
+    async def asks(self) -> None:
+        """The prompt is the last thing shown: what is typed before can be lost with the mode."""
+        await until(lambda: self.seen.endswith("> "), 20)
+
     async def ended(self) -> int | None:
         await until(lambda: self.process.poll() is not None, 20)
         return self.process.returncode
@@ -231,19 +235,21 @@ def _control(handle: int) -> None:
 async def test_ctrl_c_cancels_the_answer_and_not_the_program() -> None:
     engine = FakeEngine("ab" * 400, pace=0.01)
     async with serving(engine) as served, terminal("--url", served.url) as shown:
-        await shown.shows("> ")
+        await shown.asks()
         shown.type("one\n")
         await shown.shows("abab")
         shown.type("\x03")
         await shown.shows("cancelled")
         await until(lambda: engine.running == 0)
         engine.answer = "done"
-        await shown.shows("> ", 2)
+        await shown.asks()
         shown.type("\x03")
         await shown.shows("/quit leaves", 2)
+        await shown.asks()
         shown.type("two\n")
         await shown.shows("done")
         await shown.shows("tau 1.00")
+        await shown.asks()
         shown.type("\x04")
         assert await shown.ended() == 0
     assert "<user>one</><assistant>ab" in engine.prompt()
@@ -253,9 +259,10 @@ async def test_ctrl_c_cancels_the_answer_and_not_the_program() -> None:
 async def test_what_a_model_says_cannot_move_the_cursor() -> None:
     engine = FakeEngine(["safe", "\x1b[2J\x07", "\ttext\r"])
     async with serving(engine) as served, terminal("--url", served.url) as shown:
-        await shown.shows("> ")
+        await shown.asks()
         shown.type("one\n")
         await shown.shows("tau")
+        await shown.asks()
         shown.type("/quit\n")
         assert await shown.ended() == 0
     assert "safe[2J\ttext\r\n" in shown.seen

@@ -29,7 +29,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "context": "tokens per slot; auto: all that the package holds",
         "queue": "requests that may wait",
         "prefill_chunk": "prompt tokens per run",
-        "busy_chunk": "prompt tokens per run while answers are streaming",
+        "busy_chunk": "the same while answers are streaming, for each prompt that waits",
         "allowed_origins": "origins of web pages that may connect, separated by commas",
         "trees": "load the graphs for branched drafts at start, not at their first use",
         "insecure": "listen beyond this machine without API keys",

@@ -232,7 +232,15 @@ class Engine:
         return self._queue.compact(slot, start, path)
 
     def prefill_chunk(self) -> int:
-        return self.options.busy_chunk if len(self.streams) else self.options.prefill_chunk
+        """Tokens of the next chunk of a prompt.
+
+        Beside answers that stream there is a `busy_chunk` for each prompt that waits: one alone
+        hardly slows them, and many are not bound by the number of runs.
+        """
+        if not len(self.streams):
+            return self.options.prefill_chunk
+        prompts = 1 + self.service.waiting_prefills
+        return min(prompts * self.options.busy_chunk, self.options.prefill_chunk)
 
     def entering(self, change: int) -> None:
         self._queue.entering(change)

@@ -17,10 +17,10 @@ class EngineOptions:
     """How an engine runs a package.
 
     `slots` requests run at once, `queue` more may wait. `context` tokens per slot (None: the
-    package's). A prompt is prefilled in chunks of `prefill_chunk` tokens, or of `busy_chunk`
-    while other answers are streaming, so that their gaps stay short. With `trees` the graphs for
-    drafts that branch are loaded at start, not when the first request needs them; those of
-    `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it is
+    package's). A prompt is prefilled in chunks of `prefill_chunk` tokens; while other answers are
+    streaming of `busy_chunk` for each prompt that waits, so that gaps stay short. With `trees` the
+    graphs for drafts that branch are loaded at start, not when the first request needs them; those
+    of `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it is
     forgotten), of `ngram_store_mib` MiB at most.
     """
 

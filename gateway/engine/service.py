@@ -71,6 +71,11 @@ class ModelService:
         """Whether drafts run beside the target, and not in the order in which they were queued."""
         return self._drafter is not self._target
 
+    @property
+    def waiting_prefills(self) -> int:
+        """Prompts with a chunk that is in no run yet."""
+        return len(self._prefills)
+
     async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified:
         """Run `token`, the last committed one, and verify what of `offer` pays for all rows of the
         run together."""
