@@ -21,7 +21,7 @@ from models.slots import Slot
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
 
 _NEAR = 0.25
 """A machine that is as much slower or faster is the same one at another speed."""

@@ -13,7 +13,7 @@ from gateway.engine.costs.shape import RunShape
 from models.rows import Row, RowResult
 from models.slots import Slot
 
-WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64, 128)
 SHORT_PAST = 32
 LONG_PAST = 2048
 
@@ -76,7 +76,7 @@ def calibrate(
     points += [((long, width),) for width in _LONG_WIDTHS if short < long]
     points += [((short, width),) * rows for rows in _ROWS if rows <= most for width in _ROW_WIDTHS]
     # What is in between predicts best, and what is far from all of it worst.
-    checks: list[Rows] = [((short, 5),), (((short + long) // 2, 8),)]
+    checks: list[Rows] = [((short, 9),), (((short + long) // 2, 8),)]
     checks += [((short, 5),) * 2, ((short, 12), (short, 3))] if most > 1 else []
     times = measure(target, slots, [*points, *checks], clock)
     return Calibration(tuple(times[: len(points)]), tuple(times[len(points) :]))
