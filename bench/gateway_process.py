@@ -17,7 +17,7 @@ import aiohttp
 from bench.setup import Setup, progress
 from models.errors import UserError
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 
