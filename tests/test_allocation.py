@@ -119,13 +119,16 @@ def test_a_chunk_in_the_run_makes_places_cheap_or_dear_by_the_curve() -> None:
 
 
 @pytest.mark.parametrize(("rows", "alone"), [(1, [1]), (3, [0, 0, 0])])
-def test_a_chunk_is_paid_for_by_its_own_prompt(rows: int, alone: list[int]) -> None:
+def test_what_others_pay_makes_no_place_cheap(rows: int, alone: list[int]) -> None:
     """A place costs 7 ms, which 0.4 of a token is not worth at 10 ms a token; against a run that
-    takes 218 ms more it would be. (Of a row that is alone the first place is free.)"""
+    takes 200 ms more it would be. (Of a row that is alone the first place is free.)"""
     costs, chunk = costs_of(7.0), RunShape(1, 32)
     offers, cached = [offered(0.4, 0.4)] * rows, [0] * rows
     assert allocate(offers, cached, NOBODY, costs) == alone
-    assert allocate(offers, cached, chunk, costs) == [0] * rows
+    assert allocate(offers, cached, chunk, costs) == [2] * rows
+    plain = RunShape(rows, rows)
+    paid = costs.predict(plain.also(chunk)) - costs.predict(plain)
+    assert allocate(offers, cached, chunk, costs, paid) == [0] * rows
 
 
 def test_the_host_pays_for_every_round_alike() -> None:

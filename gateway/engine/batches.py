@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
 from gateway.engine.policies.allocation import allocate
+from gateway.engine.policies.offers import Offer
 from gateway.engine.waiting import Drafted, WaitingDraft, WaitingRow
 from models.draft import Draft
 
@@ -19,8 +20,18 @@ def share(decodes: Sequence[WaitingRow], prefills: Sequence[WaitingRow], costs: 
         return
     cached = [item.row.past for item in decodes]
     beside = RunShape.of((item.row.past, len(item.row.tokens)) for item in prefills)
-    for item, count in zip(decodes, allocate(offers, cached, beside, costs), strict=True):
+    paid_ms = _added(beside, offers, cached, costs) if prefills else 0.0
+    counts = allocate(offers, cached, beside, costs, paid_ms)
+    for item, count in zip(decodes, counts, strict=True):
         item.take(count)
+
+
+def _added(
+    beside: RunShape, offers: Sequence[Offer], cached: Sequence[int], costs: RunCosts
+) -> float:
+    """Milliseconds that `beside` adds to a run of the rows without what may be left out."""
+    rows = RunShape.of((past, 1 + offer.least) for past, offer in zip(cached, offers, strict=True))
+    return costs.predict(rows.also(beside)) - costs.predict(rows)
 
 
 def timed_drafts(batch: Sequence[WaitingDraft]) -> list[Drafted | Exception]:

@@ -20,8 +20,8 @@ class EngineOptions:
     package's). A prompt is prefilled in chunks of `prefill_chunk` tokens; while other answers are
     streaming of `busy_chunk` for each prompt that waits, so that gaps stay short. With `trees` the
     graphs for drafts that branch are loaded at start, not when the first request needs them; those
-    of `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it is
-    forgotten), of `ngram_store_mib` MiB at most.
+    of `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it
+    is forgotten), of `ngram_store_mib` MiB at most.
     """
 
     device: str = "auto"

@@ -5,8 +5,8 @@ place where it raises the tokens that all rows together advance a millisecond. A
 what is best for it; in company those whose tokens are likeliest get the most, and as the run fills
 a token must be ever likelier to be worth its place.
 
-A chunk of a prompt that is in the run is paid for by that prompt. To rows that had to pay for it
-tokens would look cheap that cost more than they would in any run after it, and the prompt waits.
+A chunk of a prompt that is in the run is paid for by that prompt. Rows that had to pay for it would
+take tokens for cheap that cost more than they do in any run after it, and the prompt would wait.
 """
 
 from __future__ import annotations
@@ -33,43 +33,39 @@ _Place = tuple[float, int]
 
 
 def allocate(
-    offers: Sequence[Offer], cached: Sequence[int], beside: RunShape, costs: RunCosts
+    offers: Sequence[Offer],
+    cached: Sequence[int],
+    beside: RunShape,
+    costs: RunCosts,
+    paid_ms: float = 0.0,
 ) -> list[int]:
     """Of every offer how many of its tokens the run verifies.
 
-    `cached` are the tokens that each row follows, `beside` is what else is in the run (a chunk of
-    a prompt). Maximises E[tokens of all rows] / (T - what T has of `beside`). Rows with a `need`
-    come first: as many of them as can be get enough to keep their targets.
+    `cached` are the tokens that each row follows, `beside` is what else is in the run. Maximises
+    E[tokens of all rows] / (T - `paid_ms`), of which others pay that much. Rows with a `need` come
+    first: as many of them as can be get enough to keep their targets.
     """
     if len(offers) == 1 and _is_simple(offers[0]):
         (offer,) = offers
         runs = costs.by_own_tokens(Load(beside, cached[0]), 1 + len(offer.worth))
-        others = _of_others(RunShape.of([(cached[0], 1)]), beside, costs)
-        rounds = with_overhead(runs[1:], costs.overhead.ms - others)
+        rounds = with_overhead(runs[1:], costs.overhead.ms - paid_ms)
         return [most_gain(offer.worth, rounds, drawn=offer.drawn)[0]]
     counts = [offer.least for offer in offers]
     ranked = _ranked(offers)
     if not ranked:
         return counts
-    plain = RunShape.of(zip(cached, (1 + offer.least for offer in offers), strict=True))
-    others = _of_others(plain, beside, costs)
-    times = _times(offers, cached, plain.also(beside), costs, ranked)
+    times = _times(offers, cached, beside, costs, ranked)
     needs = {
         row: offer.need
         for row, offer in enumerate(offers)
         if offer.need is not None and not offer.drawn
     }
     if not needs:
-        return _counted(counts, _fastest(offers, ranked, (ms - others for ms in times)))
+        return _counted(counts, _fastest(offers, ranked, (ms - paid_ms for ms in times)))
     known = list(times)
-    fastest = _fastest(offers, ranked, (ms - others for ms in known))
+    fastest = _fastest(offers, ranked, (ms - paid_ms for ms in known))
     chosen = _for_needs(offers, needs, ranked, known, fastest)
     return _counted(counts, chosen)
-
-
-def _of_others(plain: RunShape, beside: RunShape, costs: RunCosts) -> float:
-    """Milliseconds that a run of `plain` takes longer with `beside` in it."""
-    return costs.predict(plain.also(beside)) - costs.predict(plain) if beside.rows else 0.0
 
 
 def _is_simple(offer: Offer) -> bool:
@@ -90,13 +86,14 @@ def _ranked(offers: Sequence[Offer]) -> list[_Place]:
 def _times(
     offers: Sequence[Offer],
     cached: Sequence[int],
-    base: RunShape,
+    beside: RunShape,
     costs: RunCosts,
     ranked: Sequence[_Place],
 ) -> Iterator[float]:
-    """Milliseconds of a round that verifies the first 0, 1, ... of `ranked` in a run of `base`."""
+    """Milliseconds of a round that verifies the first 0, 1, ... of `ranked`."""
     host = len(offers) * costs.overhead.ms
     widths = [1 + offer.least for offer in offers]
+    base = RunShape.of(zip(cached, widths, strict=True)).also(beside)
     runs = costs.growing(base, _behind(ranked, cached, widths))
     if not any(offer.tree for offer in offers):
         return (run + host for run in runs)
