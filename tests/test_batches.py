@@ -15,8 +15,8 @@ from models.slots import Slot
 from models.target import Row
 
 DRAFT = Draft((7, 8))
-COSTS = RunCosts.by_width({2: 10.0, 64: 10.0 + 62 * 7.0})
-"""A place costs 7 ms, and plain decoding 10 ms a token."""
+COSTS = RunCosts.by_width({2: 10.0, 64: 10.0 + 62 * 3.0})
+"""A place costs 3 ms, and plain decoding of two rows 10 ms."""
 
 
 def decoding(index: int) -> WaitingRow:
@@ -33,7 +33,7 @@ def chunk(tokens: int) -> WaitingRow:
 
 @pytest.mark.parametrize("prefills", [0, 1])
 async def test_rows_share_a_run_as_if_no_chunk_were_in_it(prefills: int) -> None:
-    """0.4 of a token is not worth 7 ms; against the 224 ms of a chunk it would be."""
+    """0.4 of a token is not worth 3 ms; against the 96 ms of a chunk it would be."""
     rows = [decoding(index) for index in range(2)]
     share(rows, [chunk(32)] * prefills, COSTS)
     assert [item.draft.tokens for item in rows] == [(), ()]
