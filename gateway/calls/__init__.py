@@ -1,0 +1,1 @@
+"""Functions that a model may call: how it is told of them, how it calls them, what it thinks."""

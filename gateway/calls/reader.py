@@ -1,0 +1,234 @@
+"""An answer's text as it arrives: what is said, what is thought, and which functions are called.
+
+Nothing is held back but what may be the beginning of a mark, whitespace that may precede one, and a
+call until its function is known. What looks like a call and turns out to be none is text.
+Whitespace around thoughts and calls belongs to neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.calls.dialects import (
+    CALL,
+    CALLED,
+    CALLS,
+    PYTHON,
+    THINK,
+    THOUGHT,
+    Manner,
+    new_call_id,
+)
+from gateway.calls.members import CallScanner, NamedCallScanner, Scanner
+from gateway.calls.parts import CallBegun, CallDelta, CallEnded, Part, Text, Thought
+
+_MARKS = {"hermes": CALL, "llama3": PYTHON, "mistral": CALLS}
+_BETWEEN = " \t\r\n"
+_SEPARATORS = {"hermes": "", "llama3": ";", "mistral": ","}
+
+
+class AnswerReader:
+    """Reads one answer of a model of this `manner`.
+
+    Without `calls` functions are not called, whatever the text looks like; `thinking`: the prompt
+    ends inside a thought.
+    """
+
+    def __init__(self, manner: Manner, *, calls: bool, thinking: bool = False) -> None:
+        self._manner = manner
+        self._mark = _MARKS[manner.dialect] if calls else ""
+        self._step: Callable[[], bool] = self._think if thinking else self._begin
+        self._may_think = manner.thinks
+        self._pending = ""
+        self._blank = ""
+        self._fresh = thinking
+        self._listed = False
+        self._opening = ""
+        self._call: Scanner = CallScanner()
+        self._begun = False
+        self._calls = 0
+        self._parts: list[Part] = []
+
+    @property
+    def thinking(self) -> bool:
+        """Whether what came last is part of a thought."""
+        return self._step == self._think
+
+    @property
+    def calls(self) -> int:
+        """How many calls have begun."""
+        return self._calls
+
+    def push(self, text: str) -> list[Part]:
+        self._pending += text
+        while self._pending and self._step():
+            pass
+        return self._taken()
+
+    def finish(self) -> list[Part]:
+        """The answer has ended: what is left."""
+        if self._step == self._inside:
+            self._break_off()
+        elif self._step == self._open:
+            self._say_all(self._opening + self._pending)
+        elif self._step == self._think:
+            self._add(Thought, self._pending)
+            self._blank = ""
+        elif self._step in (self._begin, self._say):
+            self._say_all(self._pending)
+        self._pending = ""
+        return self._taken()
+
+    def _taken(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    # Each step reads of what is pending, and says whether another can follow before more arrives.
+
+    def _begin(self) -> bool:
+        """Nothing was said yet: a thought, a call without a mark, or text."""
+        text = self._pending.lstrip()
+        if self._may_think and text.startswith(THINK):
+            self._go(self._think, text[len(THINK) :], fresh=True)
+            return True
+        if not text or (self._may_think and THINK.startswith(text)):
+            return False
+        self._may_think = False
+        if self._mark == PYTHON and text.startswith("{"):
+            self._opening = self._pending[: -len(text)]
+            self._enter(text)
+        else:
+            self._step = self._say
+        return True
+
+    def _think(self) -> bool:
+        thought, mark, rest = self._split(THOUGHT)
+        self._add(Thought, thought)
+        if mark:
+            self._blank, self._may_think = "", False
+            self._go(self._begin, rest.lstrip(), fresh=True)
+        else:
+            self._pending = rest
+        return bool(mark)
+
+    def _say(self) -> bool:
+        if not self._mark:
+            self._say_all(self._pending)
+            self._pending = ""
+            return False
+        text, mark, rest = self._split(self._mark)
+        self._add(Text, text)
+        if mark:
+            self._blank, self._opening = "", self._blank + mark
+            self._go(self._open, rest)
+        else:
+            self._pending = rest
+        return bool(mark)
+
+    def _open(self) -> bool:
+        """A mark was read: what begins here should be a call."""
+        text = self._pending.lstrip()
+        if not text:
+            return False
+        if self._manner.dialect == "mistral" and text.startswith("[") and not self._listed:
+            self._listed = True
+            self._opening += self._pending[: -len(text)] + "["
+            self._pending = text[1:]
+        elif text.startswith("{"):
+            self._opening += self._pending[: -len(text)]
+            self._enter(text)
+        elif self._manner.dialect == "mistral" and not self._listed:
+            self._enter(text, NamedCallScanner())
+        else:
+            self._add(Text, self._opening)
+            self._step, self._listed = self._say, False
+        return True
+
+    def _inside(self) -> bool:
+        call = self._call
+        arguments, read = call.push(self._pending)
+        self._pending = self._pending[read:]
+        if not self._begun and call.name is not None:
+            self._parts.append(CallBegun(self._calls, new_call_id(self._manner), call.name))
+            self._begun = True
+            self._calls += 1
+        if arguments:
+            self._parts.append(CallDelta(self._calls - 1, arguments))
+        if call.broken:
+            self._break_off()
+        elif call.done:
+            self._parts.append(CallEnded(self._calls - 1))
+            self._go(self._behind, self._pending)
+        return call.done or call.broken
+
+    def _behind(self) -> bool:
+        """A call has ended: its closing mark, another one, or text."""
+        closing = "]" if self._listed else CALLED if self._mark == CALL else ""
+        text = self._pending.lstrip(_BETWEEN + _SEPARATORS[self._manner.dialect])
+        if not text or (len(text) < len(closing) and closing.startswith(text)):
+            return False
+        if text.startswith("{") and (self._listed or self._mark == PYTHON):
+            self._opening = ""
+            self._enter(text)
+        else:
+            self._listed = False
+            self._go(self._say, text.removeprefix(closing), fresh=True)
+        return True
+
+    def _skip(self) -> bool:
+        """What is left of a call that broke off, up to its closing mark."""
+        _, mark, rest = self._split(CALLED)
+        if mark:
+            self._go(self._say, rest, fresh=True)
+        else:
+            self._pending = rest
+        return bool(mark)
+
+    def _enter(self, text: str, scanner: Scanner | None = None) -> None:
+        self._call = CallScanner() if scanner is None else scanner
+        self._begun = False
+        self._go(self._inside, text)
+
+    def _break_off(self) -> None:
+        """What is inside is no call, or not to its end. What is left of one that had begun is not
+        said."""
+        self._listed = False
+        if not self._begun:
+            self._say_all(self._opening + self._call.raw)
+            self._go(self._say, "")
+        else:
+            self._parts.append(CallEnded(self._calls - 1, whole=False))
+            self._go(self._skip, self._pending if self._mark == CALL else "")
+
+    def _go(self, step: Callable[[], bool], text: str, *, fresh: bool = False) -> None:
+        self._step, self._pending, self._fresh = step, text, fresh
+
+    def _split(self, mark: str) -> tuple[str, str, str]:
+        """What is pending before `mark`, the mark, and what is behind it; where it is not there
+        yet, what certainly comes before it, nothing, and the rest."""
+        before, found, behind = self._pending.partition(mark)
+        if found:
+            return before, found, behind
+        held = next(
+            (n for n in range(min(len(mark) - 1, len(before)), 0, -1) if before.endswith(mark[:n])),
+            0,
+        )
+        end = len(before) - held
+        return before[:end], "", before[end:]
+
+    def _add(self, kind: type[Text] | type[Thought], text: str) -> None:
+        """Whitespace is held back until something follows it; at a beginning it is left out."""
+        if self._fresh:
+            text = text.lstrip()
+        said = text.rstrip()
+        if said:
+            self._parts.append(kind(self._blank + said))
+            self._blank, self._fresh = "", False
+        if not self._fresh:
+            self._blank += text[len(said) :]
+
+    def _say_all(self, text: str) -> None:
+        self._add(Text, text)
+        if self._blank:
+            self._parts.append(Text(self._blank))
+            self._blank = ""

@@ -1,0 +1,137 @@
+"""Constraints are compiled, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.constraints.compiler import GrammarCompiler
+from models.constraints.source import MOST_CHARACTERS, MOST_RULES, ConstraintSource
+from models.errors import UserError
+from models.package import Package
+from models.tokenizer import Tokenizer
+from tests.constraints_support import (
+    RECORD,
+    compiler_of,
+    json_schema,
+    lark,
+    regex,
+    tokenizer_of,
+    tokens_of,
+)
+
+OBJECT = ConstraintSource("json_object")
+
+
+@pytest.fixture(scope="module")
+def compiler(package: Package) -> GrammarCompiler:
+    return compiler_of(package)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(package: Package) -> Tokenizer:
+    return tokenizer_of(package)
+
+
+@pytest.mark.parametrize(
+    ("source", "fits", "does_not"),
+    [
+        (OBJECT, ["{}", '{"a": [1, {"b": null}], "c": "d"}'], ["[]", "1", " {}", '{"a":1}']),
+        (
+            json_schema(RECORD),
+            ['{"name": "Bo", "age": 7, "colour": "light green"}'],
+            ['{"age": 7, "name": "Bo", "colour": "red"}', '{"name": "Barbara"', '{"name": 1'],
+        ),
+        (
+            json_schema({**RECORD, "x-guidance": {"whitespace_flexible": True}}),
+            ['{\n "name": "Bo" , "age": 7, "colour": "red"}'],
+            ['[{"name"'],
+        ),
+        (regex("(ab|c)+[0-9]{2}"), ["ab12", "cab00"], ["b", "ab1x", "ab123"]),
+        (lark('start: "yes" | "no" NUMBER\nNUMBER: /[0-9]+/'), ["yes", "no42"], ["maybe", "yes4"]),
+        (lark("%ignore / /\nstart: (WORD)+\nWORD: /[a-z]+/"), ["the other"], ["The"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_texts_of_a_form_and_others(
+    compiler: GrammarCompiler,
+    tokenizer: Tokenizer,
+    source: ConstraintSource,
+    fits: list[str],
+    does_not: list[str],
+) -> None:
+    grammar = compiler.compile(source)
+    for text in fits:
+        tokens = tokens_of(grammar.guide(source), tokenizer, text)
+        assert tokens is not None, text
+        assert tokenizer.decode(tokens) == text
+    for text in does_not:
+        assert tokens_of(grammar.guide(source), tokenizer, text) is None, text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (regex("(a"), "cannot be compiled: "),
+        (lark("start: nothing_like_it"), "nothing_like_it"),
+        (lark('{"grammars": []}'), "cannot be compiled: "),
+        (lark(""), "cannot be compiled: "),
+        (json_schema({"type": "strong"}), "cannot be compiled: "),
+        (json_schema({"type": "object", "propertyNames": {"maxLength": 2}}), "propertyNames"),
+        (json_schema({"allOf": [{"type": "string"}, {"type": "null"}]}), "nsatisfiable"),
+        (
+            json_schema({"x-guidance": {"lenient": True}, "propertyNames": {"maxLength": 2}}),
+            "propertyNames",
+        ),
+        (ConstraintSource("json_schema", "[" * 200 + "]" * 200), "is not a JSON schema"),
+        (ConstraintSource("json_schema", "{"), "is not a JSON schema"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_wrong_with_it_is_said(
+    compiler: GrammarCompiler, source: ConstraintSource, said: str
+) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        compiler.compile(source)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "response_format")
+    assert caught.value.message.startswith("response_format ")
+    assert len(caught.value.message) < 600
+    assert "<" not in caught.value.message.removeprefix("response_format")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ConstraintSource("regex", "a" * (MOST_CHARACTERS["regex"] + 1), "text.format.regex"),
+        ConstraintSource("grammar", "a:" * (MOST_RULES + 1), "text.format.grammar"),
+        ConstraintSource("json_schema", " " * MOST_CHARACTERS["json_schema"] + "{}", "schema"),
+    ],
+    ids=["regex", "rules", "schema"],
+)
+def test_what_is_too_large_is_not_compiled(
+    compiler: GrammarCompiler, source: ConstraintSource
+) -> None:
+    with pytest.raises(UserError) as caught:
+        compiler.compile(source)
+    assert (caught.value.code, caught.value.param) == ("unsupported_value", source.param)
+
+
+def test_rules_as_deep_as_may_be(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    """Compiled one inside the other, in a thread of the usual size."""
+    rules = [f"r{index}: r{index + 1}" for index in range(MOST_RULES - 2)]
+    source = lark("\n".join(["start: r0", *rules, f'r{MOST_RULES - 2}: "end"']))
+    guide = compiler.compile(source).guide(source)
+    assert tokens_of(guide, tokenizer, "end") is not None
+    assert guide.complete
+
+
+def test_without_an_end_of_sequence_there_is_no_form(tokenizer: Tokenizer) -> None:
+    with pytest.raises(UserError) as caught:
+        GrammarCompiler(tokenizer, tokenizer.vocab_size, ()).compile(OBJECT)
+    assert caught.value.code == "unsupported_value"
+    GrammarCompiler(tokenizer, tokenizer.vocab_size, ()).prepare()
+
+
+def test_the_same_source_is_the_same_whoever_asks() -> None:
+    assert regex("a") == ConstraintSource("regex", "a", "text.format.regex")
+    assert hash(regex("a")) == hash(ConstraintSource("regex", "a", "text.format.regex"))
+    assert regex("a") != ConstraintSource("grammar", "a")

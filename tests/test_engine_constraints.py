@@ -1,0 +1,131 @@
+"""Compiling beside what runs: once for all who ask, kept, bounded in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.engine.constraints import Constraints
+from models.constraints.guide import Grammar, Guide
+from models.constraints.source import ConstraintSource
+from models.errors import UserError
+from tests.constraints_support import regex
+from tests.engine_support import until
+
+
+class FakeMatcher:
+    def deep_copy(self) -> FakeMatcher:
+        return FakeMatcher()
+
+
+class FakeCompiler:
+    """Waits for `gate`; refuses what is called `bad`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.compiled: list[str] = []
+        self.prepared = 0
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def compile(self, source: ConstraintSource) -> Grammar:
+        self.compiled.append(source.text)
+        assert self.gate.wait(10), "a test forgot to open the gate"
+        if source.text == "bad":
+            raise source.refusal("cannot be compiled: bad")
+        return Grammar(FakeMatcher(), 10, (1,))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def compiler() -> FakeCompiler:
+    return FakeCompiler()
+
+
+@pytest.fixture
+async def constraints(compiler: FakeCompiler) -> AsyncIterator[Constraints]:
+    made = Constraints(compiler, kept=2, seconds=5.0)
+    yield made
+    compiler.gate.set()
+    await made.close()
+    await made.close()
+    assert compiler.closed == 1
+
+
+async def test_compiled_once_and_kept(compiler: FakeCompiler, constraints: Constraints) -> None:
+    first = await constraints.grammar(regex("a"))
+    again = await constraints.grammar(ConstraintSource("regex", "a", "text.format.regex"))
+    assert first is again
+    assert compiler.compiled == ["a"]
+    guides = [await constraints.guide(regex("a")) for _ in range(2)]
+    assert all(isinstance(guide, Guide) for guide in guides)
+    assert guides[0] is not guides[1]
+
+
+async def test_who_asks_meanwhile_waits_for_the_same(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    compiler.gate.clear()
+    calls = [asyncio.ensure_future(constraints.grammar(regex("a"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    await asyncio.wait(calls[:1])
+    compiler.gate.set()
+    second, third = await asyncio.gather(*calls[1:])
+    assert second is third
+    assert compiler.compiled == ["a"]
+
+
+async def test_those_used_last_are_kept(compiler: FakeCompiler, constraints: Constraints) -> None:
+    for text in ("a", "b", "a", "c", "a", "b"):
+        await constraints.grammar(regex(text))
+    assert compiler.compiled == ["a", "b", "c", "b"]
+
+
+async def test_what_failed_is_tried_again_and_names_its_field(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    for param in ("response_format.regex", "text.format.regex"):
+        with pytest.raises(UserError, match="cannot be compiled: bad") as caught:
+            await constraints.grammar(ConstraintSource("regex", "bad", param))
+        assert caught.value.param == param
+    assert compiler.compiled == ["bad", "bad"]
+
+
+async def test_a_grammar_that_met_a_limit_is_compiled_anew(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    first = await constraints.grammar(regex("a"))
+    first.broken = True
+    assert await constraints.grammar(regex("a")) is not first
+    assert compiler.compiled == ["a", "a"]
+
+
+async def test_what_takes_too_long_is_refused_and_there_when_it_is_done(
+    compiler: FakeCompiler,
+) -> None:
+    constraints = Constraints(compiler, seconds=0.05)
+    compiler.gate.clear()
+    with pytest.raises(UserError, match=r"within 0\.05 s") as caught:
+        await constraints.grammar(regex("a"))
+    assert (caught.value.code, caught.value.param) == ("unsupported_value", "response_format")
+    compiler.gate.set()
+    await until(lambda: bool(constraints._grammars))
+    await constraints.grammar(regex("a"))
+    assert compiler.compiled == ["a"]
+    await constraints.close()
+
+
+async def test_preparing_is_done_beforehand(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    await constraints.prepare()
+    assert compiler.prepared == 1

@@ -1,0 +1,299 @@
+"""Functions are called over the wire: scripted, with the real clients, and on the tiny package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response
+
+from gateway.engine.engine import Engine
+from gateway.engine.options import EngineOptions
+from models.chat_template import ChatTemplate
+from models.package import load_package
+from tests.calls_support import WEATHER
+from tests.chat_requests import choice_chunks, post, stream
+from tests.fake_engine import MODEL, FakeEngine
+from tests.http_serving import Served, ask, serving, socket_to
+from tests.test_http_clients import validate
+
+FUNCTION = {
+    "name": WEATHER.name,
+    "description": WEATHER.description,
+    "parameters": WEATHER.parameters,
+}
+CHAT: Any = [{"type": "function", "function": FUNCTION}]
+TOOLS: Any = [{"type": "function", **FUNCTION, "strict": True}]
+ARGUMENTS = '{"town": "Bonn"}'
+CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+TEXT = f"Let me see.\n{CALL}"
+
+
+def thinking_engine(answer: str) -> FakeEngine:
+    engine = FakeEngine(answer)
+    engine.template.source = "{{ tools }} <tool_call> <think></think>"
+    return engine
+
+
+async def test_chat_calls_whole_and_streamed() -> None:
+    engine = FakeEngine(TEXT)
+    async with serving(engine) as served:
+        whole = await post(served, tools=CHAT)
+        events = await stream(served, tools=CHAT, stream_options={"include_usage": True})
+    ChatCompletion.model_validate(whole, strict=True)
+    (choice,) = whole["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me see."
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "get_weather", "arguments": ARGUMENTS}
+    assert call["id"].startswith("call_")
+    for event in events[:-1]:
+        ChatCompletionChunk.model_validate(event, strict=True)
+    chunks = choice_chunks(events)
+    calls = [each for chunk in chunks for each in chunk["delta"].get("tool_calls", ())]
+    assert calls[0]["function"] == {"name": "get_weather", "arguments": ""}
+    assert calls[0]["id"] != call["id"]
+    assert all(each["index"] == 0 for each in calls)
+    assert len(calls) > 3, "arguments are streamed"
+    assert "".join(each["function"]["arguments"] for each in calls) == ARGUMENTS
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == "Let me see."
+    assert chunks[-1]["finish_reason"] == "tool_calls"
+    assert engine.prompt() == "<tools>get_weather</><user>Hi</><assistant>"
+
+
+async def test_a_call_alone_has_no_content() -> None:
+    async with serving(FakeEngine(CALL)) as served:
+        (choice,) = (await post(served, tools=CHAT))["choices"]
+        cut = await post(served, tools=CHAT, max_tokens=len(CALL) - 20)
+        unasked = await post(served, tools=CHAT, tool_choice="none")
+        plain = await post(served)
+    assert choice["message"]["content"] is None
+    assert cut["choices"][0]["finish_reason"] == "length"
+    assert cut["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == '{"town": "'
+    for body in (unasked, plain):
+        assert body["choices"][0]["message"]["content"] == CALL
+        assert "tool_calls" not in body["choices"][0]["message"]
+
+
+async def test_chat_results_go_back() -> None:
+    engine = FakeEngine("Rain.")
+    async with (
+        serving(engine) as served,
+        AsyncOpenAI(base_url=served.base, api_key="none") as client,
+    ):
+        engine.answer = CALL
+        messages: list[Any] = [{"role": "user", "content": "Hi"}]
+        first = await client.chat.completions.create(model=MODEL, messages=messages, tools=CHAT)
+        message = first.choices[0].message
+        assert message.tool_calls is not None
+        engine.answer = "Rain."
+        messages += [
+            message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "wet"},
+        ]
+        second = await client.chat.completions.create(model=MODEL, messages=messages, tools=CHAT)
+    assert second.choices[0].message.content == "Rain."
+    assert second.choices[0].finish_reason == "stop"
+    assert engine.prompt() == (
+        f"<tools>get_weather</><user>Hi</><assistant>{CALL}</><tool>get_weather\nwet</><assistant>"
+    )
+
+
+ORDER = [
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.completed",
+]
+
+
+async def test_responses_call() -> None:
+    async with serving(FakeEngine(TEXT)) as served, socket_to(served) as socket:
+        events = await ask(socket, input="Hi", tools=TOOLS, include=["speculation"])
+    for event in events:
+        validate(event)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert list(dict.fromkeys(event["type"] for event in events)) == ORDER
+    response = events[-1]["response"]
+    Response.model_validate(response, strict=True)
+    message, call = response["output"]
+    assert message["content"][0]["text"] == "Let me see."
+    assert (message["status"], call["status"]) == ("completed", "completed")
+    assert (call["type"], call["name"], call["arguments"]) == (
+        "function_call",
+        "get_weather",
+        ARGUMENTS,
+    )
+    added = [event for event in events if event["type"] == "response.output_item.added"]
+    assert [event["output_index"] for event in added] == [0, 1]
+    assert added[1]["item"] == {**call, "arguments": "", "status": "in_progress"}
+    deltas = [event for event in events if event["type"].endswith("arguments.delta")]
+    assert "".join(event["delta"] for event in deltas) == ARGUMENTS
+    assert {event["item_id"] for event in deltas} == {call["id"]}
+    told = [event["speculation"]["ids"] for event in events if "speculation" in event]
+    assert "".join(chr(token) for ids in told for token in ids).endswith('Bonn"}')
+    assert (response["tools"], response["tool_choice"]) == (TOOLS, "auto")
+
+
+async def test_responses_go_on_from_a_call() -> None:
+    engine = FakeEngine(CALL)
+    async with serving(engine) as served, socket_to(served) as socket:
+        first = (await ask(socket, input="Hi", tools=TOOLS))[-1]["response"]
+        (call,) = first["output"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "wet"}
+        engine.answer = "Rain."
+        kept = await ask(socket, input=[output], previous_response_id=first["id"], tools=TOOLS)
+        expected = engine.prompt()
+        items = [{"role": "user", "content": "Hi"}, call, output]
+        await ask(socket, input=items, tools=TOOLS)
+    assert kept[-1]["response"]["output"][0]["content"][0]["text"] == "Rain."
+    assert expected == engine.prompt()
+    assert expected.endswith(f"<assistant>{CALL}</><tool>get_weather\nwet</><assistant>")
+
+
+async def test_a_call_that_the_limit_cuts_is_incomplete() -> None:
+    async with serving(FakeEngine(CALL)) as served, socket_to(served) as socket:
+        events = await ask(socket, input="Hi", tools=TOOLS, max_output_tokens=len(CALL) - 20)
+        empty = await ask(socket, input="Hi", tools=TOOLS, max_output_tokens=5)
+    for event in (*events, *empty):
+        validate(event)
+    response = events[-1]["response"]
+    assert response["status"] == "incomplete"
+    assert [item["status"] for item in response["output"]] == ["incomplete"]
+    assert empty[-1]["response"]["output"][0]["content"][0]["text"] == CALL[:5]
+
+
+async def test_thoughts_are_told_apart() -> None:
+    answer = "<think>\nHm, well.\n</think>\n\nYes."
+    engine = thinking_engine(answer)
+    async with serving(engine) as served, socket_to(served) as socket:
+        events = await ask(socket, input="Hi", reasoning={"effort": "none"})
+        whole = await post(served, reasoning_effort="low")
+        chunks = choice_chunks(await stream(served))
+    for event in events:
+        validate(event)
+    response = events[-1]["response"]
+    Response.model_validate(response, strict=True)
+    reasoning, message = response["output"]
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "Hm, well."}]
+    assert (reasoning["type"], reasoning["summary"]) == ("reasoning", [])
+    assert message["content"][0]["text"] == "Yes."
+    assert response["reasoning"]["effort"] == "none"
+    thought = len("<think>\nHm, well.\n</think>")
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": thought}
+    (choice,) = whole["choices"]
+    assert choice["message"]["reasoning_content"] == "Hm, well."
+    assert choice["message"]["content"] == "Yes."
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": thought}
+    told = [chunk["delta"].get("reasoning_content", "") for chunk in chunks]
+    assert "".join(told) == "Hm, well."
+    assert len([text for text in told if text]) > 3
+    prompts = [engine.prompt(index) for index in range(3)]
+    assert [prompt.partition("<user>")[0] for prompt in prompts] == [
+        "<thinking>False</>",
+        "<thinking>True</>",
+        "",
+    ]
+
+
+async def test_a_model_that_does_not_think_cannot_be_asked_to() -> None:
+    async with serving(FakeEngine("a")) as served, socket_to(served) as socket:
+        (refused,) = await ask(socket, input="Hi", reasoning={"effort": "high"})
+        body = await post(served, 400, reasoning_effort="high")
+        await post(served, reasoning_effort="none")
+    assert (refused["status"], refused["error"]["param"]) == (400, "reasoning.effort")
+    assert (body["error"]["code"], body["error"]["param"]) == (
+        "unsupported_value",
+        "reasoning_effort",
+    )
+
+
+async def test_a_model_without_a_template_calls_nothing() -> None:
+    engine = FakeEngine("a")
+    engine.template = None  # type: ignore[assignment]
+    async with serving(engine) as served:
+        body = await post(served, 400, tools=CHAT)
+    assert (body["error"]["code"], body["error"]["param"]) == ("unsupported_value", "tools")
+
+
+async def test_what_must_be_called_is_a_constraint() -> None:
+    engine = FakeEngine(CALL)
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    form = {"type": "json_object"}
+    async with serving(engine) as served:
+        await post(served, tools=CHAT, tool_choice="required")
+        await post(served, tools=CHAT, tool_choice=named)
+        await post(served, tools=CHAT, response_format=form)
+        await post(served, tools=CHAT)
+        refused = await post(
+            served, 400, tools=CHAT, response_format={"type": "regex", "regex": "a"}
+        )
+    required, one, either, free = (request.constraint for request in engine.requests)
+    assert required is not None
+    assert one is not None
+    assert either is not None
+    assert {each.kind for each in (required, one, either)} == {"calls"}
+    assert required.param == "tools"
+    assert "{0,15}" in required.text
+    assert "{0,15}" not in one.text
+    assert "answer" in either.text
+    assert free is None
+    assert engine.compiled == [required, one, either]
+    assert refused["error"]["param"] == "response_format.regex"
+
+
+@pytest.fixture
+async def served(tiny_package: Path) -> AsyncIterator[Served]:
+    engine = await Engine.start(
+        load_package(tiny_package), EngineOptions(slots=2, queue=4, context=256)
+    )
+    engine.template = ChatTemplate("{# tools #}{% for m in messages %}{{ m.content }}{% endfor %}")
+    async with serving(engine) as running:
+        yield running
+    await engine.close()
+
+
+async def test_a_random_model_makes_the_calls_that_it_must(served: Served) -> None:
+    brief: Any = [
+        {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 999}},
+                    "required": ["n"],
+                    "additionalProperties": False,
+                },
+            },
+        }
+    ]
+    fields = {"tools": brief, "tool_choice": "required", "parallel_tool_calls": False}
+    messages = [{"role": "user", "content": "a"}]
+    bodies = [
+        await post(served, messages=messages, **fields, speculation=way)
+        for way in ({}, {"off": True}, {"policy": "fixed", "length": 8})
+    ]
+    for body in bodies:
+        ChatCompletion.model_validate(body, strict=True)
+        (choice,) = body["choices"]
+        (call,) = choice["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        jsonschema.validate(arguments, brief[0]["function"]["parameters"])
+        assert choice["finish_reason"] == "tool_calls"
+    made = [body["choices"][0]["message"]["tool_calls"][0]["function"] for body in bodies]
+    assert made[0] == made[1] == made[2]
+    assert bodies[0]["choices"][0]["timings"]["by_drafter"]["grammar"]["draft_n_accepted"] > 0
