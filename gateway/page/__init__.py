@@ -1,0 +1,1 @@
+"""The page that the gateway serves at `/`: plain HTML, CSS and ES modules, as they are."""
