@@ -1,0 +1,1 @@
+"""What is counted of a gateway, and how Prometheus reads it."""
