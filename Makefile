@@ -15,7 +15,7 @@ KEY := $(DEVICE)-$(shell cksum < pyproject.toml | tr ' ' '-')
 USER_STAMP := $(VENV)/installed-$(KEY)
 DEV_STAMP := $(VENV)/installed-dev-$(KEY)
 
-.PHONY: setup run test lint clean demo
+.PHONY: setup run test lint clean demo browser
 
 setup: $(USER_STAMP) demo
 
@@ -23,7 +23,7 @@ setup: $(USER_STAMP) demo
 run: setup
 	@exec $(BIN)/outpace serve $(ARGS)
 
-test: lint demo
+test: lint demo browser
 	@$(BIN)/python -m pytest
 
 lint: $(DEV_STAMP)
@@ -34,6 +34,10 @@ lint: $(DEV_STAMP)
 # The export compares what it would build with what the cache holds, and builds only a difference.
 demo: $(USER_STAMP)
 	@$(BIN)/python -m export --demo
+
+# The page's tests drive Chromium, which is no Python package.
+browser:
+	@.ci/browser
 
 $(USER_STAMP): | $(VENV)/device-$(DEVICE)
 	@echo "==> Installing Outpace with [$(DEVICE),export] into $(VENV) (first time: minutes)"

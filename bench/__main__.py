@@ -33,6 +33,8 @@ from bench import (
     serve,
     share,
     speed,
+    storm,
+    structured,
     synthetic,
 )
 from bench.client import GatewayError
@@ -55,7 +57,9 @@ SUITES = (
     overhead,
     speed,
     prefix,
+    structured,
     kills,
+    storm,
     run,
     serve,
     synthetic,

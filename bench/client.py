@@ -107,6 +107,7 @@ class Client:
         previous: str | None = None,
         provenance: bool = False,
         ignore_eos: bool = False,
+        form: Mapping[str, Any] | None = None,
         seen: list[Arrival] | None = None,
     ) -> WireAnswer:
         """The whole answer. Its arrivals go into `seen` as they come, which needs provenance.
@@ -124,6 +125,8 @@ class Client:
             request["include"] = ["speculation"]
         if ignore_eos:
             request["ignore_eos"] = True
+        if form is not None:
+            request["text"] = {"format": dict(form)}
         sent = time.perf_counter()
         await self.send(request)
         return await self._collect(sent, seen)

@@ -24,10 +24,11 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """A gateway that is ready. `url` is its origin, `pid` its process."""
+    """A gateway that is ready. `url` is its origin, `pid` its process, `log` what it says."""
 
     url: str
     pid: int
+    log: Path
 
 
 @asynccontextmanager
@@ -50,7 +51,7 @@ async def running_gateway(setup: Setup, **settings: object) -> AsyncIterator[Gat
             url = f"http://127.0.0.1:{flags['port']}"
             await _wait_ready(process, url, Path(log.name))
             progress(f"gateway ready on {url}")
-            yield GatewayProcess(url=url, pid=process.pid)
+            yield GatewayProcess(url=url, pid=process.pid, log=Path(log.name))
         finally:
             await _stop(process)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from gateway.commands import chat, doctor, serve
+from gateway.commands import chat, doctor, serve, top
 from models.errors import UserError
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"outpace {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (serve, chat, doctor):
+    for command in (serve, chat, top, doctor):
         name = command.__name__.rpartition(".")[2]
         summary = (command.__doc__ or "").partition("\n")[0]
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)

@@ -151,7 +151,7 @@ async def connect(
         await session.close()
         # UnicodeError: a name that cannot be a host's.
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
-            raise _no_connection(url, error) from None
+            raise no_connection(url, error) from None
         raise
     return Chat(session, socket, fields or {})
 
@@ -166,16 +166,17 @@ def _socket_url(url: str) -> str:
     return base if base.endswith("/responses") else f"{base}/v1/responses"
 
 
-def _no_connection(url: str, error: Exception) -> UserError:
+def no_connection(url: str, error: Exception) -> UserError:
+    """What to tell of an `error` of aiohttp."""
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)):
         return UserError(
             f"{url!r} is not a URL like http://127.0.0.1:8765.", code="invalid_url", param="url"
         )
-    if isinstance(error, aiohttp.WSServerHandshakeError):
+    if isinstance(error, aiohttp.ClientResponseError):
         reasons = {
             401: "asks for a valid API key: set OUTPACE_API_KEY.",
             403: "does not allow connections by this name; use the address it printed.",
-            404: "has no /v1/responses: is it an Outpace gateway?",
+            404: "is no Outpace gateway, or another version of it.",
             503: "is still loading, or shutting down; try again shortly.",
         }
         reason = reasons.get(error.status, f"answered with status {error.status}.")

@@ -28,6 +28,7 @@ class ChatTemplate:
     def __init__(self, source: str, **special_tokens: str) -> None:
         """Raises `UserError` (code `template_error`) where `source` is not a valid template."""
         self._special_tokens = special_tokens
+        self.source = source
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
@@ -40,13 +41,17 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
     ) -> str:
         """The prompt for `messages`, each with `role` and `content`.
 
-        Most templates concatenate `content` and so need it to be text: a list of text parts must
-        be joined by the caller. Raises `UserError` (code `template_error`) with the template's
-        own words where it refuses the messages.
+        `tools` are functions that may be called, as transformers describes them; `thinking` is what
+        templates call `enable_thinking`, and None leaves it to them. Most templates concatenate
+        `content` and so need it to be text: a list of text parts must be joined by the caller.
+        Raises `UserError` (code `template_error`) with the template's own words where it refuses
+        the messages.
         """
+        chosen = {} if thinking is None else {"enable_thinking": thinking}
         try:
             return self._template.render(
                 messages=messages,
@@ -54,6 +59,7 @@ class ChatTemplate:
                 # Templates tell "none" from "undefined".
                 tools=tools,
                 documents=None,
+                **chosen,
                 **self._special_tokens,
             )
         # A template can raise whatever an expression can.

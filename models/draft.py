@@ -23,6 +23,11 @@ class Proposal:
     ids: NDArray[np.int64]
     probabilities: NDArray[np.float64]
 
+    @classmethod
+    def single(cls, token: int) -> Proposal:
+        """That of a token that was not drawn."""
+        return cls(np.array([token], dtype=np.int64), np.ones(1))
+
     def of(self, token: int) -> float:
         """q(token)."""
         place = int((self.ids == token).argmax())
@@ -76,6 +81,29 @@ class Draft:
             confidence=None if self.confidence is None else self.confidence[:length],
             source=self.source,
             sources=None if self.sources is None else self.sources[:length],
+        )
+
+    def only(self, nodes: Sequence[int]) -> Draft:
+        """Reduced to `nodes`, none without the token it follows, their order kept; a chain where
+        that leaves no fork."""
+        if len(nodes) == len(self.tokens):
+            return self
+        kept = sorted(nodes)
+        if self.parents is None:
+            assert kept == list(range(len(kept))), "a chain is cut behind some token"
+            return self.first(len(kept))
+        place = {node: index for index, node in enumerate(kept)} | {-1: -1}
+        parents: tuple[int, ...] | None = tuple(place[self.parents[node]] for node in kept)
+        if parents == tuple(range(-1, len(kept) - 1)):
+            parents = None
+        proposals, confidence, sources = self.proposals, self.confidence, self.sources
+        return Draft(
+            tokens=tuple(self.tokens[node] for node in kept),
+            parents=parents,
+            proposals=None if proposals is None else tuple(proposals[node] for node in kept),
+            confidence=None if confidence is None else tuple(confidence[node] for node in kept),
+            source=self.source,
+            sources=None if sources is None else tuple(sources[node] for node in kept),
         )
 
 

@@ -103,9 +103,15 @@ class StreamDecoder:
     ends, U+FFFD is given in their place. The cost of a push is that of its own tokens.
     """
 
-    def __init__(self, tokenizer: TokenTable, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: TokenTable,
+        skip_special_tokens: bool = True,
+        shown: AbstractSet[int] = frozenset(),
+    ) -> None:
+        """`shown` are special tokens that are part of the text all the same."""
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+        self._skipped = tokenizer.special_ids - shown if skip_special_tokens else frozenset[int]()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._spaces_to_strip = tokenizer.leading_spaces
 

@@ -8,12 +8,14 @@ the next character, with 1 less.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gateway.engine.marks import RoundTrace, TokenMark
 from gateway.engine.requests import (
     LOSSLESS_RULES,
     Delta,
@@ -28,6 +30,7 @@ from gateway.engine.requests import (
     Usage,
 )
 from gateway.engine.status import CostStatus, DrafterStatus, EngineStatus
+from models.constraints.source import ConstraintSource
 from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
 
@@ -88,17 +91,46 @@ class CharacterTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return chr(token_id).encode()
 
+    def token_id(self, token: str) -> int | None:
+        return ord(token) if len(token) == 1 else None
+
 
 class BracketTemplate:
-    """`<role>content</>` per message, then `<assistant>`."""
+    """`<role>content</>` per message, then `<assistant>`. Functions come first, by their names."""
+
+    source = "{{ tools }} <tool_call>"
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
     ) -> str:
         if any("refuse me" in message["content"] for message in messages):
             raise UserError("the chat template refused the messages", code="template_error")
-        said = "".join(f"<{message['role']}>{message['content']}</>" for message in messages)
+        names = ",".join(tool["function"]["name"] for tool in tools or ())
+        said = f"<tools>{names}</>" if names else ""
+        said += "" if thinking is None else f"<thinking>{thinking}</>"
+        said += "".join(f"<{message['role']}>{self._body(message)}</>" for message in messages)
         return said + "<assistant>" if add_generation_prompt else said
+
+    def _body(self, message: Mapping[str, Any]) -> str:
+        functions = (call["function"] for call in message.get("tool_calls", ()))
+        calls = [json.dumps(function, ensure_ascii=False) for function in functions]
+        parts = [message.get("name", ""), message.get("reasoning_content", "")]
+        parts += [message["content"], *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)]
+        return "\n".join(filter(None, parts))
+
+
+MOST_MARKED = 4096
+"""Characters of a piece: larger ones are there to fill buffers, and marks take their time."""
+
+
+def _marks(piece: str, round_: int, ms: float) -> tuple[TokenMark, ...]:
+    if len(piece) > MOST_MARKED:
+        return ()
+    return tuple(TokenMark(character, round_, ms) for character in piece)
 
 
 class FakeEngine:
@@ -106,6 +138,7 @@ class FakeEngine:
 
     A stop string ends an answer of single characters. `requests` are as they were asked for;
     generations have a seed: 7 where none was asked for, one more for each further choice.
+    `compiled` are the constraints that were asked for, unless they are all `refused`.
     """
 
     def __init__(
@@ -128,6 +161,8 @@ class FakeEngine:
         self.capacity = capacity
         self.requests: list[GenerationRequest] = []
         self.forgotten: list[str] = []
+        self.compiled: list[ConstraintSource] = []
+        self.refused: UserError | None = None
         self.running = 0
         self.most_running = 0
         self.closed = False
@@ -148,6 +183,11 @@ class FakeEngine:
         seed = FRESH_SEED if request.sampling.seed is None else request.sampling.seed
         seeded = (replace(request.sampling, seed=seed + index) for index in range(n))
         return [FakeGeneration(self, replace(request, sampling=each)) for each in seeded]
+
+    async def compile(self, constraint: ConstraintSource) -> None:
+        if self.refused is not None:
+            raise self.refused
+        self.compiled.append(constraint)
 
     async def forget(self, user: str) -> None:
         self.forgotten.append(user)
@@ -234,7 +274,16 @@ class FakeGeneration:
             source = "ngram" if index % 2 else "target"
             ids = tuple(map(ord, piece))
             scored = () if self.request.top_logprobs is None else self._logprobs(ids, index)
-            yield Delta(piece, ids, (source,) * len(piece), index, scored)
+            ms = 10.0 * index
+            yield Delta(
+                piece,
+                ids,
+                (source,) * len(piece),
+                index,
+                scored,
+                marks=_marks(piece, index, ms),
+                rounds=(RoundTrace(index, ms, 0.25, 9.0, 0, 0),) if index else (),
+            )
             if self._engine.failure is not None:
                 raise self._engine.failure
         usage = Usage(len(self.request.prompt), 3, len(said))

@@ -14,6 +14,7 @@ from aiohttp import web
 from gateway.http.app import make_app, make_runner
 from gateway.http.backend import Engine
 from gateway.http.gateway import Gateway
+from gateway.http.keys import KeyRing
 from gateway.settings import Settings
 
 
@@ -30,10 +31,15 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    engine: Engine | None, *, send_deadline: float = 10.0, **settings: Any
+    engine: Engine | None,
+    *,
+    send_deadline: float = 10.0,
+    keep_alive: float = 15.0,
+    keys: KeyRing | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
-    gateway = Gateway(Settings(**{"drain_seconds": 0.2, **settings}), engine)
-    runner = make_runner(make_app(gateway, send_deadline))
+    gateway = Gateway(Settings(**{"drain_seconds": 0.2, **settings}), engine, keys)
+    runner = make_runner(make_app(gateway, send_deadline, keep_alive), gateway.limits)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

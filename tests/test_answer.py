@@ -88,6 +88,38 @@ async def test_a_drafter_that_is_always_right(
     assert (timings.drafter, timings.policy, timings.lossless) == ("ngram", "fixed", True)
 
 
+async def test_every_token_says_its_text_its_round_and_when(
+    tiny_package: Path, package: Package, answer: list[int]
+) -> None:
+    every_third = [token if index % 3 else token + 1 for index, token in enumerate(answer)]
+    async with running(tiny_package) as engine:
+        engine.drafter_of = lambda: scripted(package, every_third)
+        for pacing in ("none", "even"):
+            speculation = Speculation(policy="fixed", length=8, pacing=pacing)
+            said = await ask(engine, PROMPT, max_tokens=40, speculation=speculation)
+            marks = [mark for delta in said.deltas for mark in delta.marks]
+            rounds = [trace for delta in said.deltas for trace in delta.rounds]
+            timings = said.finished.timings
+            assert "".join(mark.text for mark in marks) == said.text
+            assert [trace.round for trace in rounds] == list(range(1, timings.rounds + 1))
+            assert sum(trace.verified for trace in rounds) == timings.draft_n
+            assert sum(trace.accepted for trace in rounds) == timings.draft_n_accepted
+            assert sum(trace.verify_ms for trace in rounds) == pytest.approx(timings.verify_ms)
+            assert sum(trace.draft_ms for trace in rounds) == pytest.approx(timings.draft_ms)
+            for trace in rounds:
+                own = [mark for mark in marks if mark.round == trace.round]
+                drafted = [
+                    source
+                    for mark, source in zip(marks, said.sources, strict=True)
+                    if mark.round == trace.round and source != "target"
+                ]
+                assert len(drafted) == trace.accepted == len(own) - 1
+                assert all(0 < mark.ms <= trace.ms for mark in own)
+            times = [mark.ms for mark in marks]
+            assert times == sorted(times)
+            assert times[0] == pytest.approx(timings.ttft_ms, abs=5)
+
+
 async def test_a_drafter_that_is_always_wrong_costs_rounds_and_no_more(
     tiny_package: Path, package: Package, answer: list[int]
 ) -> None:

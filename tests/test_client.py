@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.client import TOO_LONG, RequestError, connect
-from gateway.http.responses.routes import MAX_MESSAGE
+from gateway.limits import Limits
 from models.errors import UserError
 from tests.fake_engine import FakeEngine
 from tests.http_serving import serving, until
@@ -45,7 +45,7 @@ async def test_a_turn_that_was_cancelled_before_its_answer_began_is_forgotten() 
 
 
 async def test_a_line_too_long_for_a_message_is_refused_and_the_conversation_goes_on() -> None:
-    assert TOO_LONG == MAX_MESSAGE
+    assert Limits().message_bytes == TOO_LONG
     engine = FakeEngine("yes")
     async with serving(engine) as served:
         chat = await connect(served.url, fields={"seed": 5})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import struct
@@ -42,6 +43,7 @@ async def served(*arguments: str) -> AsyncIterator[Process]:
         cwd=ROOT,
     )
     running = Process(process)
+    draining: asyncio.Task[None] | None = None
     try:
         assert process.stdout is not None
         async with asyncio.timeout(90):
@@ -50,12 +52,22 @@ async def served(*arguments: str) -> AsyncIterator[Process]:
                 assert line, f"serve ended: {running.lines}"
                 running.lines.append(line)
                 if "ready on " in line:
-                    running.url = line.partition("ready on ")[2]
+                    # In JSON the object ends behind it.
+                    running.url = line.partition("ready on ")[2].rstrip('"}')
+        # Nobody else empties the pipe that its log goes to.
+        draining = asyncio.create_task(_drain(process.stdout, running.lines))
         yield running
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+        if draining is not None:
+            await draining
+
+
+async def _drain(stream: asyncio.StreamReader, lines: list[str]) -> None:
+    while line := await stream.readline():
+        lines.append(line.decode().strip())
 
 
 async def test_it_says_what_it_loaded_serves_and_stops_on_sigterm(tiny_package: Path) -> None:
@@ -83,8 +95,10 @@ async def test_it_says_what_it_loaded_serves_and_stops_on_sigterm(tiny_package: 
 
 
 async def test_two_hundred_killed_clients_leave_memory_as_it_was(tiny_package: Path) -> None:
+    # What is kept of stored responses is bounded, and no leak.
+    arguments = ("--slots", "2", "--queue", "0", "--keep-seconds", "0")
     async with (
-        served("--package", str(tiny_package), "--slots", "2", "--queue", "0") as running,
+        served("--package", str(tiny_package), *arguments) as running,
         aiohttp.ClientSession() as session,
     ):
         gateway = psutil.Process(running.process.pid)
@@ -105,7 +119,9 @@ async def test_two_hundred_killed_clients_leave_memory_as_it_was(tiny_package: P
 async def kill_clients(session: aiohttp.ClientSession, address: str, count: int) -> None:
     for _ in range(count):
         async with session.ws_connect(address) as connection:
-            await connection.send_json({"type": "response.create", "input": "the one and the"})
+            await connection.send_json(
+                {"type": "response.create", "input": "the one and the", "store": False}
+            )
             while (await connection.receive_json(timeout=5))["type"] not in (
                 "response.output_text.delta",
                 "error",
@@ -149,6 +165,54 @@ async def test_who_asks_while_answers_end_is_told_to_come_again(tiny_package: Pa
             pass
         assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
         assert await asyncio.wait_for(running.process.wait(), 20) == 0
+
+
+async def test_a_hangup_reads_the_keys_again_and_the_gateway_goes_on(
+    tiny_package: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ann:first-key\n")
+    arguments = ("--package", str(tiny_package), "--api-keys-file", str(keys))
+    async with served(*arguments) as running, aiohttp.ClientSession() as session:
+
+        async def status(key: str) -> int:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with session.get(f"{running.url}/models", headers=headers) as response:
+                return response.status
+
+        async def reload(content: str, told: str) -> None:
+            keys.write_text(content)
+            running.process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(10):
+                while not any(told in line for line in running.lines):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+        assert (await status("first-key"), await status("second-key")) == (200, 401)
+        await reload("ann:second-key\n", "1 API keys are in use")
+        assert (await status("first-key"), await status("second-key")) == (401, 200)
+        await reload("", "API keys were not reloaded, those in use stay")
+        assert (await status("first-key"), await status("second-key")) == (401, 200)
+        running.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+    assert not any("first-key" in line or "second-key" in line for line in running.lines)
+
+
+async def test_a_json_log_is_json_to_the_last_line(tiny_package: Path) -> None:
+    arguments = ("--package", str(tiny_package), "--log-format", "json")
+    async with served(*arguments) as running, aiohttp.ClientSession() as session:
+        headers = {"X-Request-Id": "mine-7"}
+        body = {"input": "the secret word", "max_output_tokens": 3}
+        async with session.post(f"{running.url}/responses", json=body, headers=headers) as response:
+            assert response.headers["X-Request-Id"] == "mine-7"
+        running.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+    lines = [json.loads(line) for line in running.lines]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    (access,) = [line for line in lines if line.get("request_id") == "mine-7"]
+    assert (access["method"], access["path"], access["status"]) == ("POST", "/v1/responses", 200)
+    assert (access["tokens"], access["logger"]) == (3, "gateway.access")
+    assert any(line["message"].startswith("ready on http://") for line in lines)
+    assert "secret" not in str(lines)
 
 
 async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.engine.generation import Generation, merge
+from gateway.engine.deltas import merge
+from gateway.engine.generation import Generation
+from gateway.engine.marks import RoundTrace, TokenMark
 from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
 from models.package import Package
 from models.slots import Slot
@@ -46,12 +48,30 @@ def opened(engine: TestEngine, prompt: Sequence[int] = PROMPT, most: int = 100) 
 
 def test_merged_deltas_add_up() -> None:
     one, two, three = (TokenLogprob(token, -token) for token in (1, 2, 3))
-    first = Delta("a", (1,), ("target",), 1, (one,))
-    second = Delta("bc", (2, 3), ("ngram", "target"), 2, (two, three), 4)
+    marks = [TokenMark(text, round_, 0.5) for text, round_ in (("a", 1), ("b", 2), ("c", 2))]
+    traces = [RoundTrace(number, 1.0, 2.0, 3.0, 4, 1) for number in (1, 2)]
+    first = Delta("a", (1,), ("target",), 1, (one,), 0, tuple(marks[:1]), tuple(traces[:1]))
+    second = Delta(
+        "bc",
+        (2, 3),
+        ("ngram", "target"),
+        2,
+        (two, three),
+        4,
+        tuple(marks[1:]),
+        tuple(traces[1:]),
+    )
     empty = Delta("d", (), (), 5, verified=3)
     assert merge([first]) is first
     assert merge([first, second, empty]) == Delta(
-        "abcd", (1, 2, 3), ("target", "ngram", "target"), 5, (one, two, three), 7
+        "abcd",
+        (1, 2, 3),
+        ("target", "ngram", "target"),
+        5,
+        (one, two, three),
+        7,
+        tuple(marks),
+        tuple(traces),
     )
 
 

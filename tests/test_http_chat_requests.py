@@ -69,15 +69,31 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "unsupported_value",
         "messages[0].content[0].type",
     ),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "unsupported_value", "messages[0].role"),
     (
-        {"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "x", "content": "x"}]},
-        "unsupported_value",
-        "messages[1].role",
+        {"messages": [*MESSAGES, {"role": "tool", "content": "x"}]},
+        "missing_required_parameter",
+        "messages[1].tool_call_id",
+    ),
+    (
+        {"messages": [{"role": "tool", "tool_call_id": "x"}]},
+        "missing_required_parameter",
+        "messages[0].content",
     ),
     (
         {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
+        "missing_required_parameter",
+        "messages[0].tool_calls[0].function",
+    ),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "type": "custom"}]}]},
         "unsupported_value",
-        "messages[0].tool_calls",
+        "messages[0].tool_calls[0].type",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
+        "missing_required_parameter",
+        "messages[0].content",
     ),
     ({"max_tokens": 0}, "invalid_value", "max_tokens"),
     ({"max_completion_tokens": -1}, "invalid_value", "max_completion_tokens"),
@@ -95,18 +111,15 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"stream_options": []}, "invalid_type", "stream_options"),
     ({"stream_options": {"include_usage": 1}}, "invalid_type", "stream_options.include_usage"),
     ({"speculation": {"rule": "magic"}}, "unsupported_value", "speculation.rule"),
-    ({"tools": [{"type": "function"}]}, "unsupported_value", "tools"),
-    ({"tool_choice": "required"}, "unsupported_value", "tool_choice"),
-    ({"tool_choice": {"type": "function"}}, "unsupported_value", "tool_choice"),
     ({"functions": [{"name": "f"}]}, "unsupported_value", "functions"),
     ({"function_call": {"name": "f"}}, "unsupported_value", "function_call"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_value", "response_format"),
+    ({"response_format": {"type": "xml"}}, "unsupported_value", "response_format.type"),
     ({"response_format": "json"}, "invalid_type", "response_format"),
     ({"modalities": ["text", "audio"]}, "unsupported_value", "modalities"),
     ({"audio": {"voice": "alloy"}}, "unsupported_value", "audio"),
     ({"prediction": {"type": "content"}}, "unsupported_value", "prediction"),
     ({"web_search_options": {}}, "unsupported_value", "web_search_options"),
-    ({"reasoning_effort": "high"}, "unsupported_value", "reasoning_effort"),
+    ({"reasoning_effort": 3}, "invalid_type", "reasoning_effort"),
 ]
 
 
@@ -119,7 +132,7 @@ def test_a_bad_value_names_its_field(fields: dict[str, Any], code: str, param: s
 
 
 def test_refusals_say_that_a_later_version_may_know_more() -> None:
-    for fields in ({"tools": [{}]}, {"prediction": {}}, {"response_format": {"type": "x"}}):
+    for fields in ({"functions": [{}]}, {"prediction": {}}):
         with pytest.raises(UserError, match="not supported by this version"):
             parse_chat({"messages": MESSAGES, **fields}, Settings())
     with pytest.raises(UserError, match=f"n must be from 1 to {MOST_CHOICES}, not 99"):

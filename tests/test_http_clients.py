@@ -179,8 +179,21 @@ async def test_every_event_is_what_the_types_say(include: list[str] | None) -> N
             "source": "ngram",
             "sources": ["ngram"],
             "ids": [ord("b")],
+            "texts": ["b"],
+            "token_rounds": [1],
+            "token_ms": [10.0],
             "round": 1,
             "verified": 0,
+            "rounds": [
+                {
+                    "round": 1,
+                    "ms": 10.0,
+                    "draft_ms": 0.25,
+                    "verify_ms": 9.0,
+                    "verified": 0,
+                    "accepted": 0,
+                }
+            ],
         }
 
 
@@ -309,6 +322,7 @@ async def test_incomplete_failed_steered_and_refused_are_what_the_types_say() ->
     assert cut[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
     assert cut[-1]["response"]["output"][0]["status"] == "incomplete"
     assert cut[-1]["response"]["output"][0]["content"][0]["text"] == "ab"
+    assert refused[0].pop("request_id").startswith("req_")
     assert refused == [
         {
             "type": "error",

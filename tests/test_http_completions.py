@@ -249,7 +249,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"best_of": 3}, "unsupported_value", "best_of"),
     ({"n": 2, "best_of": 3}, "unsupported_value", "best_of"),
     ({"suffix": "end"}, "unsupported_value", "suffix"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_value", "response_format"),
+    ({"response_format": {"type": "xml"}}, "unsupported_value", "response_format.type"),
 ]
 
 

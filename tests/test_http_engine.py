@@ -13,6 +13,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
+from gateway.http.responses.store import turn_key
 from models.package import load_package
 from models.tokenizer import StreamDecoder
 from tests.http_serving import Served, ask, serving, socket_to, until
@@ -109,6 +110,14 @@ async def test_provenance_adds_up_to_the_answer(served: Served, engine: Engine) 
     assert StreamDecoder(engine.tokenizer).push(ids) == text_of(response)
     assert sources.count("ngram") == response["timings"]["draft_n_accepted"]
     assert sum(mark["verified"] for mark in marks) == response["timings"]["draft_n"] > 0
+    assert "".join(text for mark in marks for text in mark["texts"]) == text_of(response)
+    rounds = [told for mark in marks for told in mark["rounds"]]
+    # A last round that gave no token is in the timings alone.
+    assert [told["round"] for told in rounds] == list(range(1, len(rounds) + 1))
+    assert response["timings"]["rounds"] - len(rounds) in (0, 1)
+    token_rounds = [number for mark in marks for number in mark["token_rounds"]]
+    assert token_rounds == sorted(token_rounds)
+    assert len(token_rounds) == len([ms for mark in marks for ms in mark["token_ms"]]) == len(ids)
     timings = response["timings"]
     assert timings["tau"] == pytest.approx(
         1 + timings["draft_n_accepted"] / timings["rounds"], abs=5e-5
@@ -285,7 +294,7 @@ async def test_what_follows_a_stop_continues_what_was_said(served: Served, engin
     response = events[-1]["response"]
     assert text_of(response) == word * 2 + word[:2]
     assert sum(len(event["speculation"]["ids"]) for event in deltas_of(events)) == 3
-    turn = served.gateway.turns.get(response["id"])
+    turn = served.gateway.turns.get(turn_key(None, response["id"]))
     assert turn is not None
     assert turn.messages[-1].content == word * 2 + word[:2]
     assert turn.text.endswith("assistant\n" + word * 2)

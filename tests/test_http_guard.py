@@ -173,3 +173,34 @@ def test_loopback_addresses() -> None:
     local = [host for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost") if is_loopback(host)]
     assert len(local) == 4
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("box.lan", 200), ("BOX.LAN:8765", 200), ("127.0.0.1", 200), ("evil.example", 403)],
+)
+async def test_named_hosts_are_checked_beyond_loopback_too(host: str, status: int) -> None:
+    """A page whose name was pointed at this machine has its own name as Host, and as Origin."""
+    async with serving(
+        FakeEngine(), host="0.0.0.0", insecure=True, allowed_hosts=("box.lan",)
+    ) as served:
+        headers = {"Host": host, "Origin": f"http://{host}"}
+        assert (await get(served, "/v1/models", headers=headers))[0] == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/v1/status", "/v1/responses/resp_1", "/v1/ngram_store"]
+)
+async def test_what_tells_of_others_needs_a_key(path: str) -> None:
+    async with serving(FakeEngine(), api_keys=("right",)) as served:
+        assert (await get(served, path))[0] == 401
+
+
+async def test_a_method_that_is_not_there_says_which_are() -> None:
+    async with (
+        serving(FakeEngine()) as served,
+        aiohttp.ClientSession() as session,
+        session.patch(f"{served.base}/models") as response,
+    ):
+        assert response.status == 405
+        assert response.headers["Allow"] == "GET, HEAD"

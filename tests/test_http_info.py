@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import aiohttp
+
 from tests.drafters_support import HEAD
 from tests.fake_engine import MODEL, FakeEngine
-from tests.http_serving import serving
+from tests.http_serving import Served, ask, serving, socket_to
 from tests.test_http_guard import get
 
 
@@ -59,3 +61,41 @@ async def test_models_name_their_drafters() -> None:
     async with serving(engine) as served:
         _, body = await get(served, "/v1/models")
     assert body["data"][0]["drafters"] == ["ngram", "eagle3"]
+
+
+async def scrape(served: Served, **headers: str) -> tuple[int, str, str]:
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{served.url}/metrics") as response,
+    ):
+        return response.status, response.headers["Content-Type"], await response.text()
+
+
+async def test_metrics_are_text_for_prometheus() -> None:
+    async with serving(FakeEngine()) as served:
+        async with socket_to(served) as socket:
+            await ask(socket, input=7)
+            status, kind, text = await scrape(served)
+        assert status == 200
+        assert kind.startswith("text/plain; version=")
+        assert 'outpace:requests_refused_total{code="invalid_type"} 1.0' in text
+        assert "outpace:websocket_connections 1.0" in text
+        assert f'outpace:slots{{model="{MODEL}"}} 4.0' in text
+        _, kind, text = await scrape(served, Accept="application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
+
+
+async def test_metrics_are_there_before_the_model_is() -> None:
+    async with serving(None) as served:
+        await get(served, "/v1/models")
+        status, _, text = await scrape(served)
+    assert status == 200
+    assert 'outpace:requests_refused_total{code="loading"} 1.0' in text
+    assert "num_requests_running" not in text
+
+
+async def test_metrics_need_a_key_where_there_are_keys() -> None:
+    async with serving(FakeEngine(), api_keys=("right",)) as served:
+        assert (await scrape(served))[0] == 401
+        assert (await scrape(served, Authorization="Bearer right"))[0] == 200

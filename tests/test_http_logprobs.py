@@ -133,6 +133,8 @@ def test_half_a_character_is_told_with_its_bytes_and_no_text() -> None:
     request = parse_create({"input": "x", "include": INCLUDE}, Settings())
     events = ResponseEvents(request, GenerationRequest((1,)), MODEL, ByteTokenizer())
     first, second = TokenLogprob(0xC3, -0.5), TokenLogprob(0xA9, -0.25, ((0xA9, -0.25), (65, -1.0)))
+    begun = list(events.begin())
+    assert begun[-1].type == "response.content_part.added"
     made = [
         *events.delta(Delta("", (0xC3,), ("target",), 0, (first,))),
         *events.delta(Delta("\u00e9", (0xA9,), ("target",), 1, (second,))),

@@ -70,13 +70,13 @@ def test_a_wrong_type_names_its_field(document: dict[str, Any], param: str) -> N
 NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"top_logprobs": -1}, "top_logprobs"),
-    ({"tools": [{"type": "function", "name": "f"}]}, "tools"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
-    ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tool_choice": "always"}, "tool_choice"),
+    ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"text": {"verbosity": "low"}}, "text.verbosity"),
     ({"truncation": "auto"}, "truncation"),
-    ({"background": True}, "background"),
+    ({"background": True, "store": False}, "background"),
     ({"generate": False}, "generate"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"conversation": {"id": "conv_1"}}, "conversation"),
@@ -84,10 +84,9 @@ NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"service_tier": "flex"}, "service_tier"),
-    ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
     ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
     ({"include": ["speculation", "everything"]}, "include[1]"),
-    ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].type"),
+    ({"input": [{"type": "web_search_call", "id": "c"}]}, "input[0].type"),
     ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
@@ -101,6 +100,15 @@ def test_what_cannot_be_honoured_is_refused(fields: dict[str, Any], param: str) 
     with pytest.raises(UserError) as caught:
         parse_create({**TEXT, **fields}, DEFAULTS)
     assert (caught.value.code, caught.value.param) == ("unsupported_value", param)
+
+
+def test_a_background_response_is_stored() -> None:
+    assert not parse_create(TEXT, DEFAULTS).background
+    request = parse_create({**TEXT, "background": True}, DEFAULTS)
+    assert (request.background, request.store) == (True, True)
+    with pytest.raises(UserError) as caught:
+        parse_create({**TEXT, "background": "yes"}, DEFAULTS)
+    assert (caught.value.code, caught.value.param) == ("invalid_type", "background")
 
 
 def test_a_refusal_says_what_is_accepted() -> None:

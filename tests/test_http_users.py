@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.http.keys import ApiKey
 from gateway.http.users import named, user_of
 from models.errors import UserError
 from tests.fake_engine import FakeEngine
@@ -13,6 +14,7 @@ from tests.http_serving import Served, ask, serving, socket_to
 from tests.test_http_guard import get
 
 KEYS = ("first-key", "second-key")
+OWNERS = tuple(ApiKey.of(key).owner for key in KEYS)
 MESSAGES = [{"role": "user", "content": "Hi"}]
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {"input": "Hi"}),
@@ -67,7 +69,7 @@ async def test_every_endpoint_says_who_asks(path: str, body: dict[str, Any]) -> 
             assert await post(served, path, body, key) == 200
             assert await post(served, path, {**body, "user": "ann"}, key) == 200
     users = [request.user for request in engine.requests]
-    assert users == [named(key, said) for key in KEYS for said in (None, "ann")]
+    assert users == [named(owner, said) for owner in OWNERS for said in (None, "ann")]
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
@@ -87,8 +89,8 @@ async def test_a_socket_is_its_keys() -> None:
             await ask(socket, input="Hi")
             await ask(socket, input="Hi", safety_identifier="ann")
     assert [request.user for request in engine.requests] == [
-        named(KEYS[1], None),
-        named(KEYS[1], "ann"),
+        named(OWNERS[1], None),
+        named(OWNERS[1], "ann"),
     ]
 
 
@@ -100,7 +102,7 @@ async def test_who_asks_may_have_it_deleted_and_nobody_else() -> None:
         done = await get(served, path, method="DELETE", headers=headers)
         assert done == (200, {"object": "ngram_store", "deleted": True})
         await get(served, f"{path}?user=ann", method="DELETE", headers=headers)
-    assert engine.forgotten == [named(KEYS[0], None), named(KEYS[0], "ann")]
+    assert engine.forgotten == [named(OWNERS[0], None), named(OWNERS[0], "ann")]
 
 
 async def test_without_a_key_a_user_must_be_named() -> None:

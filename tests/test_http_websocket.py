@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType
 
-from gateway.http.responses.routes import MAX_MESSAGE
 from gateway.http.responses.websocket import MAX_LANES, MAX_PENDING
+from gateway.limits import Limits
 from tests.fake_engine import FakeEngine
 from tests.http_serving import answer_of, ask, is_last, serving, socket_to, until
 
 LONG = "x" * 500
+MAX_MESSAGE = Limits().message_bytes
 
 
 def text_of(events: list[dict[str, Any]]) -> str:
@@ -367,4 +368,5 @@ async def test_an_unknown_type_is_told_what_is_served() -> None:
         await socket.send_json({"type": "session.update"})
         event = await socket.receive_json(timeout=5)
     assert event["error"]["param"] == "type"
-    assert event["error"]["message"].endswith("known are response.create and response.cancel.")
+    told = "known are response.create, response.resume and response.cancel."
+    assert event["error"]["message"].endswith(told)

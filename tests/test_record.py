@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.engine import record as record_module
+from gateway.engine.marks import RoundTrace
+from gateway.engine.observer import RoundSeen, Unobserved
 from gateway.engine.record import Record
-from gateway.engine.requests import DrafterTimings, Usage
+from gateway.engine.requests import Delta, DrafterTimings, Usage
 from models.draft import Draft
 
 
@@ -154,3 +156,87 @@ def test_an_answer_with_a_tree_in_it_is_not_exact(clock: Clock) -> None:
     mark(record, 3, 1, tree=True)
     mark(record, 3, 1)
     assert record.timings("ngram", "auto", "coupled", exact=True).exact is False
+
+
+class Seen(Unobserved):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.rounds: list[RoundSeen] = []
+
+    def started(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
+        self.told.append(("started", waited, prompt_tokens, cached_tokens))
+
+    def first_token(self, seconds: float) -> None:
+        self.told.append(("first", seconds))
+
+    def more_tokens(self, count: int, seconds: float) -> None:
+        self.told.append(("more", count, seconds))
+
+    def round(self, seen: RoundSeen) -> None:
+        self.rounds.append(seen)
+
+    def ended(self, reason: str, seconds: float) -> None:
+        self.told.append(("ended", reason, seconds))
+
+
+def test_an_observer_is_told_of_everything_as_it_comes(clock: Clock) -> None:
+    seen = Seen()
+    record = Record(prompt_tokens=10, opened=clock.now, policy="cost", observer=seen)
+    clock.now += 500
+    record.mark_started(cached_tokens=4)
+    clock.now += 250
+    record.mark_tokens(1)
+    clock.now += 16
+    record.draft_ms = 2.0
+    mark(record, 4, 2)
+    record.mark_tokens(4)
+    clock.now += 12
+    mark(record, 0, 0)
+    record.mark_tokens(5)
+    record.mark_tokens(3)
+    clock.now += 222
+    record.mark_ended("stop")
+    assert seen.told == [
+        ("started", 0.5, 10, 4),
+        ("first", 0.75),
+        ("more", 3, 0.016),
+        ("more", 1, 0.012),
+        ("ended", "stop", 1.0),
+    ]
+    drafted, plain = seen.rounds
+    assert drafted == RoundSeen("cost", "ngram", 4, 2, 0.002, 0.01, 0.004)
+    assert plain == RoundSeen("cost", "none", 0, 0, 0.0, 0.01, 0.002)
+
+
+def test_what_was_drafted_behind_the_end_is_not_seen(clock: Clock) -> None:
+    seen = Seen()
+    record = Record(prompt_tokens=10, opened=clock.now, observer=seen)
+    draft = Draft((1, 2, 3, 4), source="eagle3")
+    record.mark_round(draft, range(4), 2, verify_ms=1.0, tree=False)
+    (only,) = seen.rounds
+    assert (only.drafter, only.verified, only.accepted) == ("eagle3", 2, 2)
+
+
+def test_every_round_is_told_once_with_what_it_did(clock: Clock) -> None:
+    record = a_record(clock)
+    delta = Delta("a", (1,), ("target",), 0)
+    assert record.tell(delta) == delta
+    record.draft_ms = 2.0
+    clock.now += 15
+    mark(record, 4, 3)
+    clock.now += 10
+    mark(record, 0, 0)
+    record.draft_ms = 2.5
+    clock.now += 12
+    both = Draft((1, 2, 3, 4), source="ngram")
+    record.mark_round(both, range(4), 3, verify_ms=11.0, tree=False)
+    told = record.tell(delta)
+    assert told.rounds == (
+        RoundTrace(round=1, ms=15.0, draft_ms=2.0, verify_ms=10.0, verified=4, accepted=3),
+        RoundTrace(round=2, ms=25.0, draft_ms=0.0, verify_ms=10.0, verified=0, accepted=0),
+        # What was drafted behind the answer's end counts nowhere.
+        RoundTrace(round=3, ms=37.0, draft_ms=0.5, verify_ms=11.0, verified=3, accepted=3),
+    )
+    assert record.tell(delta).rounds == ()

@@ -7,7 +7,9 @@ import pytest
 
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
-from gateway.settings import Settings, flag_fields, load_settings
+from gateway.limits import Limits
+from gateway.settings import Settings, flag_fields
+from gateway.settings_sources import load_settings
 from models.errors import UserError
 from models.locations import default_package_path
 
@@ -253,3 +255,53 @@ def test_an_unreadable_file_is_named_once(tmp_path: Path) -> None:
 def test_keys_are_in_no_flag_and_in_no_text() -> None:
     assert "api_keys" not in flag_fields()
     assert "hunter2" not in repr(Settings(api_keys=("hunter2",)))
+
+
+def test_limits_have_a_table_of_their_own(tmp_path: Path) -> None:
+    config = write(
+        tmp_path / "outpace.toml",
+        "[limits]\nmessage_bytes = 4096\nrequests = 2\ntokens_per_minute = 1000\n",
+    )
+    settings = load_settings({"OUTPACE_LIMITS_REQUESTS": "3"}, {"limits_nesting": "20"}, config)
+    assert settings.limits == Limits(
+        message_bytes=4096, requests=3, tokens_per_minute=1000, nesting=20
+    )
+    assert load_settings({}, {}).limits == Limits()
+    with pytest.raises(UserError, match=r"Did you mean 'limits\.requests'"):
+        load_settings({}, {}, write(config, "[limits]\nrequest = 2"))
+    with pytest.raises(UserError, match=r"limits\.nesting must be from 8 to 250, not 251"):
+        load_settings({}, {}, write(config, "[limits]\nnesting = 251"))
+    with pytest.raises(UserError, match=r"--limits-requests must be from 1 to "):
+        load_settings({}, {"limits_requests": "0"})
+
+
+def test_what_may_be_without_end_can_be_set_to_none(tmp_path: Path) -> None:
+    config = write(tmp_path / "outpace.toml", 'queue_seconds = "none"\nrequest_seconds = 5')
+    settings = load_settings({}, {}, config)
+    assert (settings.queue_seconds, settings.request_seconds) == (None, 5.0)
+    assert settings.engine_options.queue_seconds is None
+    assert load_settings({"OUTPACE_REQUEST_SECONDS": "none"}, {}).request_seconds is None
+
+
+def test_files_of_keys_and_certificates_are_beside_the_configuration(tmp_path: Path) -> None:
+    config = write(
+        tmp_path / "outpace.toml",
+        'api_keys_file = "keys"\ntls_certificate = "cert.pem"\ntls_key = "/etc/key.pem"',
+    )
+    settings = load_settings({}, {}, config)
+    assert settings.api_keys_file == tmp_path / "keys"
+    assert settings.tls_certificate == tmp_path / "cert.pem"
+    assert settings.tls_key == Path("/etc/key.pem")
+
+
+@pytest.mark.parametrize("host", ["Box.lan", "box.lan:80", "http://box", "a b", ""])
+def test_hosts_are_names_without_a_port(host: str) -> None:
+    with pytest.raises(UserError, match="allowed_hosts must hold names"):
+        Settings(allowed_hosts=(host,))
+    Settings(allowed_hosts=("box.lan", "10.0.0.1", "[::1]"))
+
+
+def test_a_log_has_a_known_form() -> None:
+    assert load_settings({}, {"log_format": "json"}).log_format == "json"
+    with pytest.raises(UserError, match="--log-format must be one of text, json, not 'xml'"):
+        load_settings({}, {"log_format": "xml"})

@@ -1,4 +1,4 @@
-"""Slots in order of arrival, room counted before anything starts, moves before whoever relies on
+"""Slots in turn of the keys, room counted before anything starts, moves before whoever relies on
 them. (Order, cancellation and failures of requests are tests of the engine and of generations.)"""
 
 from __future__ import annotations
@@ -46,9 +46,15 @@ async def service() -> AsyncIterator[ModelService]:
     await running.close()
 
 
-def make_queue(service: ModelService, moves: Moves, slots: int = 1, limit: int = 2) -> SlotQueue:
+def make_queue(
+    service: ModelService,
+    moves: Moves,
+    slots: int = 1,
+    limit: int = 2,
+    patience: float | None = None,
+) -> SlotQueue:
     pool = SlotPool([Slot(index, 100, ()) for index in range(slots)], can_copy=True)
-    return SlotQueue(pool, service, moves, limit)
+    return SlotQueue(pool, service, moves, limit, patience)
 
 
 class TestRoom:
@@ -89,6 +95,50 @@ class TestRoom:
         queue.release(lease.slot)
         assert (await waiting).slot is lease.slot
         queue.require_room(1)
+
+
+class TestTurns:
+    async def test_keys_get_slots_in_turn(self, service: ModelService, moves: Moves) -> None:
+        queue = make_queue(service, moves, limit=9)
+        lease = await queue.acquire(PROMPT, True, "greedy")
+        order: list[str] = []
+
+        async def ask(key: str) -> None:
+            slot = (await queue.acquire(PROMPT, True, key)).slot
+            order.append(key)
+            queue.release(slot)
+
+        async with asyncio.TaskGroup() as group:
+            for key in ("greedy", "greedy", "greedy", "modest", "late"):
+                group.create_task(ask(key))
+            await asyncio.sleep(0)
+            assert queue.waiting == 5
+            queue.release(lease.slot)
+        assert order == ["modest", "late", "greedy", "greedy", "greedy"]
+
+    async def test_who_left_is_passed_over(self, service: ModelService, moves: Moves) -> None:
+        queue = make_queue(service, moves, limit=9)
+        lease = await queue.acquire(PROMPT, True)
+        leaving = asyncio.ensure_future(queue.acquire(PROMPT, True, "a"))
+        staying = asyncio.ensure_future(queue.acquire(PROMPT, True, "b"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert queue.waiting == 1
+        queue.release(lease.slot)
+        assert (await staying).slot is lease.slot
+
+    async def test_waiting_has_an_end(self, service: ModelService, moves: Moves) -> None:
+        queue = make_queue(service, moves, patience=0.01)
+        lease = await queue.acquire(PROMPT, True)
+        with pytest.raises(UserError) as error:
+            await queue.acquire(PROMPT, True)
+        assert error.value.code == "queue_timeout"
+        assert error.value.message.startswith("no slot became free within 0.01 s")
+        assert queue.waiting == 0
+        # Whoever has a slot is not hurried, and the slot is not lost.
+        queue.release(lease.slot)
+        assert (await queue.acquire(PROMPT, True)).slot is lease.slot
 
 
 class TestMoves:

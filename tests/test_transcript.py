@@ -37,6 +37,11 @@ class Told:
         return "".join(delta.text for delta in self.deltas)
 
     @property
+    def spelled(self) -> str:
+        """The text as the tokens say it."""
+        return "".join(mark.text for delta in self.deltas for mark in delta.marks)
+
+    @property
     def ids(self) -> list[int]:
         return [token for delta in self.deltas for token in delta.ids]
 
@@ -62,17 +67,23 @@ def tell(
     for round_, block in enumerate(blocks):
         if told.transcript.reason is not None:
             break
-        told.transcript.add(said(block))
+        told.transcript.add(said(block), 10.0 * round_)
         delta = told.transcript.take(round_)
         if delta is not None:
             told.deltas.append(delta)
             assert delta.round == round_
             assert delta.sources == tuple(f"from {token}" for token in delta.ids)
             assert delta.logprobs == tuple(TokenLogprob(token, -token) for token in delta.ids)
+            assert len(delta.marks) == len(delta.ids)
+            for mark in delta.marks:
+                assert mark.round <= round_
+                assert mark.ms == 10.0 * mark.round
     assert told.transcript.count >= len(told.ids)
     if told.transcript.reason is not None:
         assert told.transcript.count == len(told.ids)
         assert told.transcript.take(99) is None, "everything final was given"
+        # Stops hold tokens back until it is known what each adds to the text.
+        assert not stops or told.spelled == told.text
     return told
 
 
@@ -281,3 +292,43 @@ def test_a_long_answer_costs_as_much_per_token_as_a_short_one(tokenizer: Tokeniz
     assert told.text == ("ab" * 5000)[: len(told.text)]
     assert len(transcript._unsent) < 90
     assert len(transcript._waiting) < 90
+
+
+def marks_of(told: Told) -> list[tuple[str, int]]:
+    return [(mark.text, mark.round) for delta in told.deltas for mark in delta.marks]
+
+
+def test_tokens_say_what_they_add_and_which_round_accepted_them(tokenizer: Tokenizer) -> None:
+    tokens = spelled(tokenizer, "a", "x", "y", "b", "c")
+    told = tell(tokenizer, [tokens[:1], tokens[1:3], tokens[3:]], "xyz")
+    # "xy" was held back for a round: it is still the second one's.
+    assert [delta.round for delta in told.deltas] == [0, 2]
+    assert marks_of(told) == [("a", 0), ("x", 1), ("y", 1), ("b", 2), ("c", 2)]
+
+
+def test_a_character_of_several_tokens_is_said_by_the_last(tokenizer: Tokenizer) -> None:
+    told = tell(tokenizer, singly(tokenizer.encode("😀")))
+    assert marks_of(told) == [("", 0), ("", 1), ("", 2), ("😀", 3)]
+
+
+def test_a_stop_cuts_the_text_of_the_token_that_it_begins_in(tokenizer: Tokenizer) -> None:
+    told = tell(tokenizer, [spelled(tokenizer, "a", " the", "re", "b")], "her")
+    assert marks_of(told) == [("a", 0), (" t", 0)]
+
+
+def test_a_broken_character_is_said_by_its_own_token(tokenizer: Tokenizer) -> None:
+    half = tokenizer.encode("😀")[:2]
+    (letter,) = spelled(tokenizer, "x")
+    told = tell(tokenizer, [[*half, letter]])
+    assert marks_of(told) == [("", 0), ("\ufffd", 0), ("x", 0)]
+    # Given already, it can say no more: who broke it does.
+    told = tell(tokenizer, singly([*half, letter]))
+    assert marks_of(told) == [("", 0), ("", 1), ("\ufffdx", 2)]
+
+
+def test_what_the_model_leaves_unfinished_is_said_by_its_last_token(tokenizer: Tokenizer) -> None:
+    half = tokenizer.encode("😀")[:2]
+    told = tell(tokenizer, [[*half, END]])
+    assert marks_of(told) == [("", 0), ("\ufffd", 0)]
+    told = tell(tokenizer, singly([*half, END]))
+    assert (told.spelled, told.text) == ("", "\ufffd")

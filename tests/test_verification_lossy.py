@@ -15,7 +15,7 @@ from models.sampling.distribution import Distribution
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
 from models.verification import Outcome, accept, make_rule
-from models.verification.lossy import AdaSD, Midpoint, jensen_shannon_distance, one_hot
+from models.verification.lossy import AdaSD, Midpoint, jensen_shannon_distance
 from models.verification.rule import Candidate, Randomness, Rule
 
 SEEDS = range(300)
@@ -149,7 +149,7 @@ def test_the_distance_of_a_one_hot_draft_depends_on_p_of_it_alone(p: float) -> N
     rest = (1 - p) / 2
     own = p * math.log2(2 * p / (1 + p)) if p else 0.0
     divergence = (own + (1 - p) + math.log2(2 / (1 + p))) / 2
-    found = jensen_shannon_distance(target_of((rest, p, rest)), one_hot(1))
+    found = jensen_shannon_distance(target_of((rest, p, rest)), Proposal.single(1))
     assert found == pytest.approx(math.sqrt(max(0.0, divergence)), abs=1e-7)
 
 
@@ -173,7 +173,7 @@ def judged(rule: AdaSD, p: Sequence[float], token: int, own: int) -> bool:
 
 def test_adasd_accepts_what_is_closer_than_halfway() -> None:
     def distance(p: Sequence[float], token: int) -> float:
-        return jensen_shannon_distance(target_of(p), one_hot(token))
+        return jensen_shannon_distance(target_of(p), Proposal.single(token))
 
     near, middling, far = (0.8, 0.2), (0.55, 0.45), (0.2, 0.8)
     rule = AdaSD()

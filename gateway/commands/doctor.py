@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -16,9 +17,10 @@ from typing import Any
 
 from gateway.commands.calibrate import Figures, as_json, meaning, measure, plot, tables
 from gateway.commands.options import add_setting_flags, settings_of
-from gateway.commands.serve import bind, require_safe_address
+from gateway.commands.serve import bind, make_tls, require_safe_address
 from gateway.engine.loading import slot_context
 from gateway.engine.names import JOIN, NGRAM, OFF, resolve
+from gateway.http.keys import key_ring
 from gateway.settings import Settings
 from models.errors import UserError
 from models.memory import available_bytes, format_bytes, memory_need, require_memory
@@ -26,7 +28,10 @@ from models.package import DrafterSpec, Package, load_package
 from models.processor import cpu_flags, has_integer_dot_product, processor_count, processor_name
 from models.providers import load_onnxruntime, nvidia_devices, select_provider
 
-LIBRARIES = ("outpace", "aiohttp", "jinja2", "numpy", "orjson", "tokenizers", "uvloop")
+LIBRARIES = (
+    *("outpace", "aiohttp", "jinja2", "numpy", "orjson", "prometheus-client", "rich"),
+    *("tokenizers", "uvloop"),
+)
 INTEGER_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8")
 
 
@@ -251,13 +256,20 @@ def _use(settings: Settings, package: Package | None) -> Section:
 
 def _address(settings: Settings) -> Section:
     section = Section("address", {"host": settings.host, "port": settings.port})
-    section.found["api keys"] = len(settings.api_keys)
-    _noting(section, lambda: require_safe_address(settings))
+    section.found["TLS"] = settings.tls_certificate is not None
+    _noting(section, lambda: _check_keys(settings, section))
+    _noting(section, lambda: make_tls(settings))
     _noting(section, lambda: bind(settings).close())
     return section
 
 
-def _noting(section: Section, check: Callable[[], None]) -> None:
+def _check_keys(settings: Settings, section: Section) -> None:
+    keys = len(key_ring(settings, os.environ))
+    section.found["api keys"] = keys
+    require_safe_address(settings, keys)
+
+
+def _noting(section: Section, check: Callable[[], object]) -> None:
     try:
         check()
     except UserError as error:

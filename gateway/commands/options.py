@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from gateway.engine.requests import Pacing
-from gateway.settings import DEFAULT_POLICIES, LOG_LEVELS, Settings, flag_fields, load_settings
+from gateway.settings import DEFAULT_POLICIES, LOG_FORMATS, LOG_LEVELS, Settings, flag_fields
+from gateway.settings_sources import load_settings
 from models.providers import DEVICES
 
 
@@ -28,13 +29,21 @@ HELP: Mapping[str, str] = MappingProxyType(
         "threads": "threads of the target's runs",
         "context": "tokens per slot; auto: all that the package holds",
         "queue": "requests that may wait",
+        "queue_seconds": "how long one may wait for its slot",
+        "request_seconds": "how long one may take in all",
         "prefill_chunk": "prompt tokens per run",
         "busy_chunk": "the same while answers are streaming, for each prompt that waits",
+        "api_keys_file": "file of API keys, one a line or name:key; read again on SIGHUP",
+        "tls_certificate": "file of the certificate chain to serve TLS with; read again on SIGHUP",
+        "tls_key": "file of its key; none: it is in the same file",
         "allowed_origins": "origins of web pages that may connect, separated by commas",
+        "allowed_hosts": "names that the Host header may have, separated by commas",
         "trees": "load the graphs for branched drafts at start, not at their first use",
         "insecure": "listen beyond this machine without API keys",
         "log_level": "what is worth a line in the log",
+        "log_format": "lines of text, or a JSON object a line",
         "drain_seconds": "how long running answers may go on after a request to stop",
+        "keep_seconds": "how long a stored response can be had again",
         "temperature": "of requests that name none: 0 takes the most likely token, 1 samples",
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "policy of requests that name none",
@@ -43,15 +52,37 @@ HELP: Mapping[str, str] = MappingProxyType(
         "speculation_pacing": "even: the tokens of a round are released over the time of the next",
         "ngram_store": "directory that keeps what was said to each user, to draft from",
         "ngram_store_mib": "MiB of it at most; who was not heard of longest is forgotten",
+        "limits_connections": "sockets that are open at once",
+        "limits_message_bytes": "bytes of a request's body or of a message on a socket",
+        "limits_header_bytes": "bytes of a header, and of the request line",
+        "limits_headers": "headers of a request",
+        "limits_nesting": "levels of a request's JSON",
+        "limits_schema_bytes": "bytes of a JSON Schema in a request",
+        "limits_schema_nesting": "levels of one",
+        "limits_output_tokens": "tokens of an answer",
+        "limits_requests": "answers that one key has at a time, waiting ones included",
+        "limits_requests_per_minute": "requests of one key in a minute",
+        "limits_tokens_per_minute": "tokens of prompts and answers of one key in a minute",
     }
 )
+AUTOMATIC = frozenset({"threads", "context", "speculation_length"})
+"""Without a value these are chosen; the others are not there then."""
+
 METAVARS: Mapping[str, str] = MappingProxyType(
     {
         "package": "DIR",
         "host": "ADDRESS",
         "device": _one_of(DEVICES),
+        "api_keys_file": "FILE",
+        "tls_certificate": "FILE",
+        "tls_key": "FILE",
         "allowed_origins": "ORIGINS",
+        "allowed_hosts": "NAMES",
+        "queue_seconds": "SECONDS",
+        "request_seconds": "SECONDS",
+        "keep_seconds": "SECONDS",
         "log_level": _one_of(LOG_LEVELS),
+        "log_format": _one_of(LOG_FORMATS),
         "drain_seconds": "SECONDS",
         "temperature": "X",
         "speculation_drafter": "NAME",
@@ -80,7 +111,7 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
 
 def _shown(name: str, default: Any) -> str:
     if default is None:
-        return "none" if name in ("ngram_store", "speculation_tpot_ms") else "auto"
+        return "auto" if name in AUTOMATIC else "none"
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, float):

@@ -27,10 +27,15 @@ from gateway.engine.engine import Engine
 from gateway.http.app import make_app, make_runner
 from gateway.http.gateway import Gateway
 from gateway.http.guard import is_loopback
+from gateway.http.keys import KeyRing, key_ring
+from gateway.logs import SAID, configure_logs
 from gateway.settings import Settings
+from gateway.tls import Tls
 from models.errors import UserError
 from models.package import Package, load_package
 from models.providers import load_onnxruntime
+
+log = logging.getLogger(SAID)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,29 +44,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     settings = settings_of(parsed)
-    require_safe_address(settings)
+    keys = key_ring(settings, os.environ)
+    require_safe_address(settings, len(keys))
+    tls = make_tls(settings)
     load_onnxruntime()
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logs(settings.log_level, settings.log_format)
     with bind(settings) as listener:
-        uvloop.run(serve(settings, listener))
+        uvloop.run(serve(settings, listener, keys, tls))
     return 0
 
 
-async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Until SIGTERM or SIGINT; then running answers may end within `drain_seconds`."""
-    gateway = Gateway(settings)
-    runner = make_runner(make_app(gateway))
+async def serve(
+    settings: Settings, listener: socket.socket, keys: KeyRing, tls: Tls | None = None
+) -> None:
+    """Until SIGTERM or SIGINT; then running answers may end within `drain_seconds`. SIGHUP has the
+    files of keys and certificates read again."""
+    gateway = Gateway(settings, keys=keys)
+    runner = make_runner(make_app(gateway), gateway.limits)
     await runner.setup()
     loaded = False
-    with stop_signals() as stop:
+    with stop_signals() as stop, reloading(keys, tls):
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            await web.SockSite(runner, listener).start()
+            context = None if tls is None else tls.context
+            await web.SockSite(runner, listener, ssl_context=context).start()
             loaded = await _load_unless(stopped, settings, gateway)
             if not stop.is_set():
-                _say(f"ready on {address(listener)}")
+                _say(f"ready on {address(listener, secure=tls is not None)}")
             await stopped
             _say("stopping; once more stops at once")
         finally:
@@ -93,6 +102,27 @@ def stop_signals() -> Iterator[asyncio.Event]:
         release()
 
 
+@contextmanager
+def reloading(keys: KeyRing, tls: Tls | None) -> Iterator[None]:
+    """Within the block SIGHUP has read again what is read from files."""
+    if sys.stdin.isatty() and not keys.from_files and tls is None:
+        # Nothing is to be read again, and a terminal that hangs up ends what runs in it.
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def reload() -> None:
+        keys.reload()
+        if tls is not None:
+            tls.reload()
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
 async def _load_unless(stopped: asyncio.Task[bool], settings: Settings, gateway: Gateway) -> bool:
     """Whether loading ended before it was told to stop."""
     loading = asyncio.create_task(_load(settings, gateway), name="load")
@@ -116,7 +146,9 @@ async def _load(settings: Settings, gateway: Gateway) -> None:
     _say(f"checking {settings.package}")
     package = await asyncio.to_thread(load_package, settings.package)
     _say(f"loading {describe(package)}")
-    engine = await Engine.start(package, settings.engine_options, report=_say)
+    engine = await Engine.start(
+        package, settings.engine_options, report=_say, observer=gateway.metrics.engine
+    )
     gateway.engine = engine
     exact = "exact" if engine.exact else "not exact: kernels depend on neighbouring rows"
     _say(f"loaded {package.manifest.name} in {time.monotonic() - started:.1f} s")
@@ -176,20 +208,30 @@ def _cannot_listen(settings: Settings, error: OSError) -> UserError:
     return UserError(problem + ".", code="cannot_listen", param="port")
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, *, secure: bool = False) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}/v1" if ":" in host else f"{scheme}://{host}:{port}/v1"
 
 
-def require_safe_address(settings: Settings) -> None:
-    if not (is_loopback(settings.host) or settings.api_keys or settings.insecure):
+def make_tls(settings: Settings) -> Tls | None:
+    """Raises `UserError` where the certificate cannot be used."""
+    if settings.tls_certificate is None:
+        return None
+    return Tls(settings.tls_certificate, settings.tls_key)
+
+
+def require_safe_address(settings: Settings, keys: int) -> None:
+    """`keys` is how many there are."""
+    if not (is_loopback(settings.host) or keys or settings.insecure):
         raise UserError(
             f"{settings.host} can be reached from other machines and no API keys are set. Set"
-            " OUTPACE_API_KEYS (or api_keys in the configuration file), or pass --insecure.",
+            " OUTPACE_API_KEYS, api_keys in the configuration file or --api-keys-file, or pass"
+            " --insecure.",
             code="insecure_address",
             param="host",
         )
 
 
 def _say(line: str) -> None:
-    print(f"outpace: {line}", flush=True)
+    log.info("%s", line)

@@ -11,6 +11,7 @@ from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.drafting import Drafting
+from gateway.engine.observer import UNOBSERVED, Observer
 from gateway.engine.pacing import Pacer
 from gateway.engine.policies.make import make_policy
 from gateway.engine.policies.offers import NOTHING, Offer
@@ -25,6 +26,8 @@ from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
 from gateway.engine.transcript import Said, Transcript
+from models.constraints.guide import Guide
+from models.constraints.source import ConstraintSource
 from models.draft import Draft
 from models.drafters.cascade import Cascade
 from models.sampling.sampler import Sampler
@@ -42,17 +45,22 @@ class Resources(Protocol):
     tokenizer: Tokenizer
     costs: RunCosts
     streams: Streams
+    observer: Observer
     eos_ids: frozenset[int]
     context_length: int
 
     @property
     def exact(self) -> bool: ...
 
-    async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease: ...
+    async def acquire(
+        self, prompt: Sequence[int], reuse_prefix: bool, key: str | None = None
+    ) -> Lease: ...
 
     def release(self, slot: Slot) -> None: ...
 
     async def load_trees(self) -> None: ...
+
+    async def guide(self, constraint: ConstraintSource) -> Guide: ...
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]: ...
 
@@ -80,8 +88,13 @@ class Answer:
         self._request = request
         self._resources = resources
         self._emit = emit
-        self._record = Record(prompt_tokens=len(request.prompt))
         speculation = request.speculation
+        self._record = Record(
+            prompt_tokens=len(request.prompt),
+            policy=speculation.policy if speculation.drafts else "off",
+            # What rule `synthetic` accepts is no acceptance.
+            observer=UNOBSERVED if speculation.rule == "synthetic" else resources.observer,
+        )
         self._rule = make_rule(
             speculation.rule,
             acceptance=speculation.acceptance,
@@ -89,11 +102,12 @@ class Answer:
             delta=speculation.delta,
         )
         eos_ids = frozenset[int]() if request.ignore_eos else resources.eos_ids
-        endings = eos_ids | frozenset(request.stop_ids)
-        self._sampler = Sampler(request.sampling, request.prompt, endings)
+        self._endings = eos_ids | frozenset(request.stop_ids)
+        self._guide: Guide | None = None
+        self._sampler = Sampler(request.sampling, request.prompt, self._endings)
         room = resources.context_length - len(request.prompt)
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
-        self._transcript = Transcript(request, resources.tokenizer, endings, limit)
+        self._transcript = Transcript(request, resources.tokenizer, self._endings, limit)
         self._pacer: Pacer | None = None
         if speculation.pacing == "even":
             self._pacer = Pacer(emit, asyncio.get_running_loop())
@@ -103,13 +117,16 @@ class Answer:
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
-        speculation = self._request.speculation
+        request, speculation = self._request, self._request.speculation
+        if request.constraint is not None:
+            self._guide = await self._resources.guide(request.constraint)
+            self._sampler = Sampler(request.sampling, request.prompt, self._endings, self._guide)
         if not speculation.drafts:
             return
         if speculation.branches > 1:
             await self._resources.load_trees()
         await self._resources.drafters.load(speculation.drafter)
-        await self._resources.recall(self._request)
+        await self._resources.recall(request)
 
     async def generate(
         self,
@@ -125,7 +142,7 @@ class Answer:
         elif request.prompt_logprobs:
             scores = PromptScores(request.prompt, request.top_logprobs or 0)
         reuse = request.reuse_prefix and scores is None
-        lease = await self._resources.acquire(request.prompt, reuse)
+        lease = await self._resources.acquire(request.prompt, reuse, request.key)
         try:
             self._record.mark_started(lease.shared)
             rows = await self._prefill(lease.slot, scores)
@@ -145,6 +162,11 @@ class Answer:
         self._transcript.close()
         self._say()
         self._emit(self._finished())
+
+    def ended(self, failure: BaseException | None) -> None:
+        """Nothing follows, whatever the reason."""
+        reason = self._transcript.reason or "abandoned"
+        self._record.mark_ended(reason if failure is None else "failed")
 
     def _finished(self) -> Finished:
         reason = self._transcript.reason
@@ -235,7 +257,7 @@ class Answer:
             return None
         cascade = self._resources.make_drafters(self._request, stream.slot, self._sampler)
         policy = make_policy(speculation, self._resources.costs)
-        drafting = Drafting(cascade, policy, self._resources, stream)
+        drafting = Drafting(cascade, policy, self._resources, stream, self._guide)
         drafting.reset(self._request.prompt)
         drafting.commit((token,))
         return drafting
@@ -271,10 +293,13 @@ class Answer:
                 for token, source, row in zip(tokens, sources, behind, strict=True)
             ]
         self._record.accept_ms += (time.perf_counter() - started) * 1e3
-        taken = self._transcript.add(said)
+        taken = self._transcript.add(said, self._record.elapsed_ms())
         self._said += tokens[:taken]
         if self._transcript.reason is None:
             self._sampler.commit(tokens)
+            if self._guide is not None and self._guide.complete:
+                # The model could only say so, with one more run.
+                self._transcript.end_at(self._guide.ending)
         return outcome, taken
 
     def _say(self) -> None:
@@ -283,6 +308,7 @@ class Answer:
         verified = self._record.drafted - self._told
         if self._pacer is not None and self._transcript.reason is None:
             deltas = self._transcript.take_each(self._record.rounds, verified)
+            deltas[:1] = map(self._record.tell, deltas[:1])
             self._told += sum(delta.verified for delta in deltas)
             self._pacer.add(deltas)
             return
@@ -291,4 +317,4 @@ class Answer:
         delta = self._transcript.take(self._record.rounds, verified)
         if delta is not None:
             self._told += delta.verified
-            self._emit(delta)
+            self._emit(self._record.tell(delta))

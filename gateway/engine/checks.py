@@ -13,6 +13,7 @@ from gateway.engine.requests import (
     Rule,
     Speculation,
 )
+from models.constraints.source import ConstraintSource
 from models.errors import UserError
 
 
@@ -31,6 +32,8 @@ def check_request(
     _check_prompt(request.prompt, vocab_size, context)
     _check_numbers(request)
     _check_speculation(request.speculation, has_trees, kinds)
+    if request.constraint is not None:
+        _check_constraint(request, request.constraint)
     _check_ids("logit_bias", (token for token, _ in request.sampling.logit_bias), vocab_size)
     _check_ids("stop_token_ids", request.stop_ids, vocab_size)
     if not all(request.stop):
@@ -87,6 +90,20 @@ def _check_speculation(speculation: Speculation, has_trees: bool, kinds: Sequenc
             "the package has no graphs for trees, because a sliding window of its model is narrower"
             " than the context; speculation.branches must be 1.",
         )
+
+
+def _check_constraint(request: GenerationRequest, constraint: ConstraintSource) -> None:
+    """An answer of a given form ends where that says so, and holds nothing else."""
+    sampling, speculation = request.sampling, request.speculation
+    for param, contradicts in (
+        ("min_tokens", sampling.min_tokens > 0),
+        ("ignore_eos", request.ignore_eos),
+        ("speculation.rule", speculation.rule == "synthetic"),
+    ):
+        if contradicts:
+            raise _unsupported(
+                param, f"{param} cannot be honoured together with {constraint.param}."
+            )
 
 
 def _check_range(param: str, value: float | None, least: float, most: float | None = None) -> None:

@@ -15,6 +15,7 @@ from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.service import ModelService
 from models.draft import Draft
 from models.drafters.cascade import Cascade
+from models.drafters.grammar import GrammarDrafter, Grammatical
 
 _MOST_HANDOVER_MS = 1.0
 
@@ -35,8 +36,9 @@ class Resources(Protocol):
 class Drafting:
     """Follows the committed tokens of one answer, which is `stream`.
 
-    A learned drafter that fails is dropped: the answer goes on without it. `spent_ms` is the time
-    that drafting took, without waiting for others' runs; `run_ms` that of learned drafters' runs.
+    A learned drafter that fails is dropped: the answer goes on without it. Where a `guide` says
+    what may come, drafts are made to fit. `spent_ms` is the time that drafting took, without
+    waiting for others' runs; `run_ms` that of learned drafters' runs.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class Drafting:
         policy: Policy,
         resources: Resources,
         stream: Stream,
+        guide: Grammatical | None = None,
     ) -> None:
         self._cascade = cascade
         self._policy = policy
         self._proposed = Draft()
         self._resources = resources
         self._stream = stream
+        self._grammar = None if guide is None else GrammarDrafter(guide)
         self._candidates = candidates(cascade, resources.drafters)
         self.spent_ms = 0.0
         self.run_ms = 0.0
@@ -69,18 +73,21 @@ class Drafting:
         if budget == 0:
             return NOTHING
         started = time.perf_counter()
-        draft = self._cascade.propose_free(budget)
+        draft = self._fitted(self._cascade.propose_free(budget), budget)
         plan = self._policy.plan(draft, self._candidates, self._load(), budget)
         if plan is not None:
             self._spend_since(started)
             await self._run(plan.name, plan.budget)
             started = time.perf_counter()
-            draft = self._cascade.join(budget)
+            draft = self._fitted(self._cascade.join(budget), budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
         self._proposed = draft = trim(draft)
         offer = self._policy.offer(draft, self._load()) if draft.tokens else NOTHING
         self._spend_since(started)
         return offer
+
+    def _fitted(self, draft: Draft, budget: int) -> Draft:
+        return draft if self._grammar is None else self._grammar.fit(draft, budget)
 
     async def _run(self, name: str, budget: int) -> None:
         """Have a learned drafter propose; nothing comes of one that fails."""

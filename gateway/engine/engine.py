@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
+from gateway.engine.constraints import Constraints
 from gateway.engine.costs.cache import Calibrated
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Streams
@@ -25,11 +26,16 @@ from gateway.engine.loading import (
 )
 from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
 from gateway.engine.ngram_store import NgramStore, claim
+from gateway.engine.observer import UNOBSERVED, Observer
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
 from gateway.engine.status import EngineStatus, cost_status
+from models.constraints.compiler import GrammarCompiler
+from models.constraints.guide import Guide
+from models.constraints.source import ConstraintSource
+from models.constraints.trial import Trial
 from models.drafters.cascade import Cascade
 from models.drafters.store import CONTEXT
 from models.errors import UserError
@@ -58,8 +64,10 @@ class Engine:
         calibrated: Calibrated,
         memory: MemoryNeed,
         learned: Learned | None = None,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self.package = package
+        self.observer = observer
         self.options = options
         self.memory = memory
         self.calibrated = calibrated
@@ -79,9 +87,14 @@ class Engine:
         self.context_length = slot_context(package, options)
         self._target = target
         self._pool = pool
-        self._queue = SlotQueue(pool, self.service, target.compact, options.queue)
+        self._queue = SlotQueue(
+            pool, self.service, target.compact, options.queue, options.queue_seconds
+        )
         self.drafters = Drafters(learned, self.service, self._calibration_slot)
         self.ngrams = open_store(package, options)
+        vocab_size = package.manifest.target.vocab_size
+        compiler = GrammarCompiler(self.tokenizer, vocab_size, self.eos_ids, Trial())
+        self.constraints = Constraints(compiler)
         self._automatic = AUTO
         self._trees: asyncio.Task[None] | None = None
         self._orders = 0
@@ -95,6 +108,7 @@ class Engine:
         report: Report | None = None,
         *,
         recalibrate: bool = False,
+        observer: Observer = UNOBSERVED,
     ) -> Engine:
         """Load, probe and calibrate; with `recalibrate` whatever is kept of earlier starts.
 
@@ -111,6 +125,7 @@ class Engine:
             loaded.calibrated,
             loaded.memory,
             loaded.learned,
+            observer,
         )
         try:
             await engine._load_beforehand(report)
@@ -121,6 +136,7 @@ class Engine:
 
     async def _load_beforehand(self, report: Report) -> None:
         """What requests would otherwise wait for. Raises `UserError` where it does not fit."""
+        await self.constraints.prepare()
         if self.options.trees:
             await self.load_trees()
             report("graphs for trees loaded")
@@ -191,12 +207,15 @@ class Engine:
         if self._trees is not None:
             self._trees.cancel()
         self.drafters.cancel()
+        await self.constraints.close()
         await self.service.close()
         if self.ngrams is not None:
             await self.ngrams.close()
 
-    async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
-        return await self._queue.acquire(prompt, reuse_prefix)
+    async def acquire(
+        self, prompt: Sequence[int], reuse_prefix: bool, key: str | None = None
+    ) -> Lease:
+        return await self._queue.acquire(prompt, reuse_prefix, key)
 
     def release(self, slot: Slot) -> None:
         self._queue.release(slot)
@@ -248,6 +267,13 @@ class Engine:
     def next_order(self) -> int:
         self._orders += 1
         return self._orders
+
+    async def compile(self, constraint: ConstraintSource) -> None:
+        """Have it at hand for the requests that follow. Raises `UserError` that names its field."""
+        await self.constraints.grammar(constraint)
+
+    async def guide(self, constraint: ConstraintSource) -> Guide:
+        return await self.constraints.guide(constraint)
 
     async def forget(self, user: str) -> None:
         """Delete what was said to `user`, in memory and on disk."""

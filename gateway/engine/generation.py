@@ -9,6 +9,7 @@ from types import TracebackType
 
 from gateway.engine.answer import Answer, Resources
 from gateway.engine.choices import SharedPrompt
+from gateway.engine.deltas import merge
 from gateway.engine.requests import Delta, Event, GenerationRequest, PromptScored
 
 
@@ -93,6 +94,7 @@ class Generation:
         finally:
             self._ended = True
             self._arrived.set()
+            self._answer.ended(self._failure)
             if self._first:
                 self._prompt.settle()
 
@@ -117,17 +119,3 @@ class Generation:
     def _emit(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
-
-
-def merge(deltas: list[Delta]) -> Delta:
-    """Consecutive deltas as one; its round is the last one's."""
-    if len(deltas) == 1:
-        return deltas[0]
-    return Delta(
-        text="".join(delta.text for delta in deltas),
-        ids=tuple(token for delta in deltas for token in delta.ids),
-        sources=tuple(source for delta in deltas for source in delta.sources),
-        round=deltas[-1].round,
-        logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
-        verified=sum(delta.verified for delta in deltas),
-    )

@@ -16,12 +16,13 @@ BUSY_CHUNK = 32
 class EngineOptions:
     """How an engine runs a package.
 
-    `slots` requests run at once, `queue` more may wait. `context` tokens per slot (None: the
-    package's). A prompt is prefilled in chunks of `prefill_chunk` tokens; while other answers are
-    streaming of `busy_chunk` for each prompt that waits, so that gaps stay short. With `trees` the
-    graphs for drafts that branch are loaded at start, not when the first request needs them; those
-    of `drafter` always are. `ngram_store` is the directory of what was said to each user (None: it
-    is forgotten), of `ngram_store_mib` MiB at most.
+    `slots` requests run at once, `queue` more may wait, each `queue_seconds` at most (None: without
+    end). `context` tokens per slot (None: the package's). A prompt is prefilled in chunks of
+    `prefill_chunk` tokens; while other answers are streaming of `busy_chunk` for each prompt that
+    waits, so that gaps stay short. With `trees` the graphs for drafts that branch are loaded at
+    start, not when the first request needs them; those of `drafter` always are. `ngram_store` is
+    the directory of what was said to each user (None: it is forgotten), of `ngram_store_mib` MiB
+    at most.
     """
 
     device: str = "auto"
@@ -29,6 +30,7 @@ class EngineOptions:
     threads: int | None = None
     context: int | None = None
     queue: int = 64
+    queue_seconds: float | None = 120.0
     prefill_chunk: int = IDLE_CHUNK
     busy_chunk: int = BUSY_CHUNK
     trees: bool = False
@@ -40,6 +42,7 @@ class EngineOptions:
         for name, least in (
             ("slots", 1),
             ("queue", 0),
+            ("queue_seconds", 0),
             ("prefill_chunk", 2),
             ("busy_chunk", 2),
             ("threads", 1),

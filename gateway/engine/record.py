@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gateway.engine.requests import LOSSLESS_RULES, DrafterTimings, Timings, Usage
+from gateway.engine.marks import RoundTrace
+from gateway.engine.observer import UNOBSERVED, Observer, RoundSeen
+from gateway.engine.requests import LOSSLESS_RULES, Delta, DrafterTimings, Timings, Usage
 from models.draft import Draft
 
 
@@ -26,7 +28,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Record:
-    """Counts and clocks of one answer, in milliseconds."""
+    """Counts and clocks of one answer, in milliseconds; `observer` is told of them as they come."""
 
     prompt_tokens: int
     cached_tokens: int = 0
@@ -37,6 +39,8 @@ class Record:
     by_drafter: dict[str, Tally] = field(default_factory=dict)
     verified_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    untold: list[RoundTrace] = field(default_factory=list)
+    traced_draft_ms: float = 0.0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
@@ -45,18 +49,24 @@ class Record:
     opened: float = field(default_factory=_now)
     first_token: float | None = None
     last_token: float | None = None
+    policy: str = "off"
+    observer: Observer = UNOBSERVED
+    _round_began: float = 0.0
+    _draft_seen: float = 0.0
 
     def mark_started(self, cached_tokens: int) -> None:
         self.queue_ms = _now() - self.opened
         self.cached_tokens = cached_tokens
+        self.observer.started(self.queue_ms / 1e3, self.prompt_tokens, cached_tokens)
 
     def mark_tokens(self, total: int) -> None:
         """The answer has `total` tokens now: fewer than before where a stop took some back."""
         if total > self.completion_tokens:
-            self.last_token = _now()
-            if self.first_token is None:
-                self.first_token = self.last_token
+            self._observe_tokens(total - self.completion_tokens)
         self.completion_tokens = total
+
+    def mark_ended(self, reason: str) -> None:
+        self.observer.ended(reason, (_now() - self.opened) / 1e3)
 
     def mark_round(
         self, draft: Draft, path: Sequence[int], taken: int, *, verify_ms: float, tree: bool
@@ -71,11 +81,57 @@ class Record:
         self._count_depths(taken if ended else draft.depth, len(path[:taken]))
         accepted = Counter(draft.source_of(index) for index in path[:taken])
         verified = path[:taken] if ended else range(len(draft.tokens))
+        self._observe_round(draft, verified, len(path[:taken]), verify_ms)
         for source, count in Counter(draft.source_of(index) for index in verified).items():
             tally = self.by_drafter.setdefault(source, Tally())
             tally.rounds += 1
             tally.drafted += count
             tally.accepted += accepted[source]
+        self._trace(len(verified), accepted.total(), verify_ms)
+
+    def _trace(self, verified: int, accepted: int, verify_ms: float) -> None:
+        draft_ms = self.draft_ms - self.traced_draft_ms
+        self.traced_draft_ms = self.draft_ms
+        self.untold.append(
+            RoundTrace(self.rounds, self.elapsed_ms(), draft_ms, verify_ms, verified, accepted)
+        )
+
+    def tell(self, delta: Delta) -> Delta:
+        """`delta` with the rounds that ended since the one before."""
+        told = replace(delta, rounds=tuple(self.untold))
+        self.untold.clear()
+        return told
+
+    def elapsed_ms(self) -> float:
+        """Since the request came."""
+        return _now() - self.opened
+
+    def _observe_tokens(self, count: int) -> None:
+        now, before = _now(), self.last_token
+        self.last_token = now
+        if before is None:
+            self.first_token = self._round_began = now
+            self.observer.first_token((now - self.opened) / 1e3)
+        else:
+            self.observer.more_tokens(count, (now - before) / 1e3)
+
+    def _observe_round(
+        self, draft: Draft, verified: Sequence[int], accepted: int, verify_ms: float
+    ) -> None:
+        now = _now()
+        taken, drafted = now - self._round_began, self.draft_ms - self._draft_seen
+        self._round_began, self._draft_seen = now, self.draft_ms
+        self.observer.round(
+            RoundSeen(
+                policy=self.policy,
+                drafter="+".join(sorted({draft.source_of(index) for index in verified})) or "none",
+                verified=len(verified),
+                accepted=accepted,
+                draft=drafted / 1e3,
+                verify=verify_ms / 1e3,
+                overhead=max(0.0, taken - drafted - verify_ms) / 1e3,
+            )
+        )
 
     def _count_depths(self, verified: int, accepted: int) -> None:
         missing = [0] * (verified - len(self.verified_at))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from gateway.engine.marks import RoundTrace, TokenMark
+from models.constraints.source import ConstraintSource
 from models.sampling.parameters import Sampling
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -78,12 +80,15 @@ class GenerationRequest:
     `prompt` are token ids, at least one. `max_tokens` bounds the answer (None: what the context
     leaves). `ignore_eos` goes on past end-of-sequence. The answer ends before the first of the
     strings `stop` that it would contain, and before any of `stop_ids`; neither is looked at until
-    it has `sampling.min_tokens` tokens. `top_logprobs` None asks for no log-probabilities, 0 for
-    those of the answer's tokens, n for those of the n most likely tokens as well;
-    `prompt_logprobs` for those of the prompt's tokens (no prefix is reused then).
+    it has `sampling.min_tokens` tokens. With a `constraint` it is of that form, unless a stop or
+    the limit cuts it, and ends where nothing can follow. Special tokens are no part of its text
+    but for those in `shown_ids`. `top_logprobs` None asks for no log-probabilities, 0 for those of
+    the answer's tokens, n for those of the n most likely tokens as well; `prompt_logprobs` for
+    those of the prompt's tokens (no prefix is reused then).
     `user` is an opaque name of who asks: what was said to the same one before may be drafted, where
-    the gateway keeps it. `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix
-    reuse. All three change only the time, never the answer.
+    the gateway keeps it. `key` is an opaque name of whose turn it is: keys that wait for a slot get
+    one in turn. `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix
+    reuse. All four change only the time, never the answer.
     """
 
     prompt: tuple[int, ...]
@@ -94,8 +99,11 @@ class GenerationRequest:
     stop_ids: tuple[int, ...] = ()
     top_logprobs: int | None = None
     prompt_logprobs: bool = False
+    constraint: ConstraintSource | None = None
+    shown_ids: frozenset[int] = frozenset()
     speculation: Speculation = field(default_factory=Speculation)
     user: str | None = None
+    key: str | None = None
     prefill_chunk: int | None = None
     reuse_prefix: bool = True
 
@@ -128,6 +136,8 @@ class Delta:
 
     `sources[i]` is "target" or the name of the drafter that proposed `ids[i]`. `logprobs[i]` is
     that of `ids[i]`, where they were asked for. `verified` counts the draft tokens of its rounds.
+    `marks[i]` says what `ids[i]` added to the text, and when; `rounds` are those that ended since
+    the delta before.
     An end-of-sequence token and a stop are neither in `ids` nor in `text`. Where a stop string may
     have begun, text and tokens are held back; text may be ahead of the token that it is the
     beginning of.
@@ -139,6 +149,8 @@ class Delta:
     round: int
     logprobs: tuple[TokenLogprob, ...] = ()
     verified: int = 0
+    marks: tuple[TokenMark, ...] = ()
+    rounds: tuple[RoundTrace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gateway.engine.service import ModelService
+from gateway.engine.turns import Turns
 from models.errors import UserError
 from models.slots import Lease, Slot, SlotPool
 
@@ -22,18 +22,30 @@ class _Waiter:
 
     prompt: Sequence[int]
     reuse_prefix: bool
+    key: str | None
     future: asyncio.Future[tuple[Lease, asyncio.Future[Any]]]
 
 
 class SlotQueue:
-    """Hands out the slots of a pool in order of arrival; at most `limit` requests wait."""
+    """Hands out the slots of a pool: to the keys that wait in turn, within one in order of arrival.
 
-    def __init__(self, pool: SlotPool, service: ModelService, compact: Compact, limit: int) -> None:
+    At most `limit` requests wait, each for `patience` seconds at most.
+    """
+
+    def __init__(
+        self,
+        pool: SlotPool,
+        service: ModelService,
+        compact: Compact,
+        limit: int,
+        patience: float | None = None,
+    ) -> None:
         self._pool = pool
         self._service = service
         self._compact = compact
         self._limit = limit
-        self._waiters: deque[_Waiter] = deque()
+        self._patience = patience
+        self._waiters: Turns[_Waiter] = Turns()
         self._entering = 0
         self._moves: dict[Slot, asyncio.Future[None]] = {}
 
@@ -61,15 +73,29 @@ class SlotQueue:
             code="queue_full",
         )
 
-    async def acquire(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
-        """A slot for `prompt`, in order of arrival, the K/V that it shares in place."""
+    async def acquire(
+        self, prompt: Sequence[int], reuse_prefix: bool, key: str | None = None
+    ) -> Lease:
+        """A slot for `prompt` when it is the turn of `key`, the K/V that it shares in place.
+
+        Raises `UserError` (`queue_full`, `queue_timeout`).
+        """
         lease = None if self._waiters else self._pool.acquire(prompt, reuse_prefix)
-        if lease is None:
-            return await self._wait(prompt, reuse_prefix)
-        return await self._until_filled(lease, self._fill(lease))
+        if lease is not None:
+            self._waiters.served(key)
+            return await self._until_filled(lease, self._fill(lease))
+        try:
+            async with asyncio.timeout(self._patience):
+                lease, filled = await self._wait(prompt, reuse_prefix, key)
+        except TimeoutError:
+            raise UserError(
+                f"no slot became free within {self._patience:g} s. Try again later.",
+                code="queue_timeout",
+            ) from None
+        return await self._until_filled(lease, filled)
 
     def release(self, slot: Slot) -> None:
-        """Take `slot` back and hand it to whoever waits longest.
+        """Take `slot` back and hand it to whose turn it is.
 
         A draft of a cancelled request that still runs reads the slot's state: it ends first.
         """
@@ -82,11 +108,12 @@ class SlotQueue:
     def _release(self, slot: Slot) -> None:
         self._pool.release(slot)
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters.pop()
             if waiter.future.done():
                 continue
             lease = self._pool.acquire(waiter.prompt, waiter.reuse_prefix)
             assert lease is not None, "a slot was released just now"
+            self._waiters.served(waiter.key)
             # The copy is queued here, before anybody can be given its source to write to.
             waiter.future.set_result((lease, self._fill(lease)))
             return
@@ -108,19 +135,20 @@ class SlotQueue:
         if moved.cancelled() or moved.exception() is not None:
             slot.truncate(min(slot.length, start))
 
-    async def _wait(self, prompt: Sequence[int], reuse_prefix: bool) -> Lease:
+    async def _wait(
+        self, prompt: Sequence[int], reuse_prefix: bool, key: str | None
+    ) -> tuple[Lease, asyncio.Future[Any]]:
         self.require_room(1)
-        waiter = _Waiter(prompt, reuse_prefix, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
+        future: asyncio.Future[tuple[Lease, asyncio.Future[Any]]]
+        future = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(prompt, reuse_prefix, key, future)
+        self._waiters.add(key, waiter)
         try:
-            lease, filled = await waiter.future
+            return await future
         except asyncio.CancelledError:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            elif waiter.future.done() and not waiter.future.cancelled():
-                self.release(waiter.future.result()[0].slot)
+            if not self._waiters.remove(key, waiter) and future.done() and not future.cancelled():
+                self.release(future.result()[0].slot)
             raise
-        return await self._until_filled(lease, filled)
 
     async def _until_filled(self, lease: Lease, filled: asyncio.Future[Any]) -> Lease:
         try:

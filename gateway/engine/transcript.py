@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from gateway.engine.marks import TokenMark
 from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
 from gateway.engine.stops import StopScanner
 from models.tokenizer import StreamDecoder, Tokenizer
@@ -22,10 +23,12 @@ class Said(NamedTuple):
 class _Placed(NamedTuple):
     """A token with the characters of the text it adds to: from `start` up to `end`.
 
-    Half a character adds to the one that it will be part of: then `start == end`.
+    Half a character adds to the one that it will be part of: then `start == end`. `mark` has the
+    text that it adds.
     """
 
     said: Said
+    mark: TokenMark
     start: int
     end: int
     number: int
@@ -51,31 +54,36 @@ class Transcript:
         self._limit = limit
         self._least = request.sampling.min_tokens
         self._tokenizer = tokenizer
-        self._decoder = StreamDecoder(tokenizer)
+        self._decoder = StreamDecoder(tokenizer, shown=request.shown_ids)
         self._scanner = StopScanner(request.stop) if request.stop else None
         # Positions count the characters of the whole answer; `_unsent` are those behind `_sent`.
         self._sent = 0
         self._final = 0
         self._unsent = ""
         self._waiting: deque[_Placed] = deque()
+        self._round = -1
+        self._ms = 0.0
 
     @property
     def left(self) -> int:
         """Tokens that still fit into the answer."""
         return self._limit - self.count
 
-    def add(self, tokens: Iterable[Said]) -> int:
-        """Take `tokens` up to where the answer ends; then `reason` says why.
+    def add(self, tokens: Iterable[Said], ms: float = 0.0) -> int:
+        """Take the `tokens` of a round up to where the answer ends; then `reason` says why.
 
-        Returns how many were looked at: what comes behind the end never was part of the answer.
+        The first round is number 0, the prompt's; `ms` is when the tokens were accepted. Returns
+        how many were looked at: what comes behind the end never was part of the answer.
         """
+        self._round += 1
+        self._ms = ms
         taken = 0
         for said in tokens:
             if self.reason is not None:
                 break
             taken += 1
             if said.id in self._endings and self.count >= self._least:
-                self._end_at(said.id)
+                self.end_at(said.id)
             else:
                 self._append(said)
         return taken
@@ -83,10 +91,10 @@ class Transcript:
     def take(self, round_: int, verified: int = 0) -> Delta | None:
         """What became final since the last call, `verified` draft tokens later; None where that is
         nothing."""
-        said = []
+        placed = []
         while self._waiting and self._is_final(self._waiting[0]):
-            said.append(self._waiting.popleft().said)
-        return self._delta(self._final, said, round_, verified)
+            placed.append(self._waiting.popleft())
+        return self._delta(self._final, placed, round_, verified)
 
     def take_each(self, round_: int, verified: int = 0) -> list[Delta]:
         """The same, as a delta for every token with the text up to its end. The first one counts
@@ -96,18 +104,21 @@ class Transcript:
             placed = self._waiting.popleft()
             last = not (self._waiting and self._is_final(self._waiting[0]))
             end = self._final if last else min(placed.end, self._final)
-            deltas.append(self._delta(end, [placed.said], round_, 0 if deltas else verified))
+            deltas.append(self._delta(end, [placed], round_, 0 if deltas else verified))
         if not deltas:
             deltas.append(self._delta(self._final, [], round_, verified))
         return [delta for delta in deltas if delta is not None]
 
-    def _delta(self, end: int, said: Sequence[Said], round_: int, verified: int) -> Delta | None:
-        """The text up to `end`, with the tokens `said`; None where both are nothing."""
+    def _delta(
+        self, end: int, placed: Sequence[_Placed], round_: int, verified: int
+    ) -> Delta | None:
+        """The text up to `end`, with the tokens `placed`; None where both are nothing."""
         text = self._unsent[: max(0, end - self._sent)]
         self._unsent = self._unsent[len(text) :]
         self._sent += len(text)
-        if not (text or said):
+        if not (text or placed):
             return None
+        said = [each.said for each in placed]
         return Delta(
             text=text,
             ids=tuple(token.id for token in said),
@@ -115,7 +126,15 @@ class Transcript:
             round=round_,
             logprobs=tuple(token.logprob for token in said if token.logprob is not None),
             verified=verified,
+            marks=tuple(each.mark for each in placed),
         )
+
+    def end_at(self, token: int) -> None:
+        """End before `token`. What the model itself leaves unfinished becomes U+FFFD."""
+        self._read(self._decoder.finish())
+        if self.reason is None:
+            self.stop = token if token in self._stop_ids else None
+            self._finish("stop")
 
     def close(self) -> None:
         """Hold nothing back any more: the answer was cancelled."""
@@ -127,12 +146,24 @@ class Transcript:
         broken = self._decoder.unfinished
         piece = self._decoder.push((said.id,))
         # A broken character's U+FFFD belongs to the tokens before the one that broke it.
-        start = before + (broken and self._breaks(said.id, piece))
-        self._waiting.append(_Placed(said, start, before + len(piece), self.count))
+        broke = broken and self._breaks(said.id, piece)
+        own = self._give_back(piece) if broke else piece
+        mark = TokenMark(own, self._round, self._ms)
+        end = before + len(piece)
+        self._waiting.append(_Placed(said, mark, before + broke, end, self.count))
         self.count += 1
         self._read(piece)
         if self.reason is None and self.count == self._limit:
             self._finish("length")
+
+    def _give_back(self, piece: str) -> str:
+        """`piece` without its first character, which the token before gets where it still waits."""
+        if not self._waiting:
+            return piece
+        last = self._waiting[-1]
+        mark = last.mark._replace(text=last.mark.text + piece[0])
+        self._waiting[-1] = last._replace(mark=mark, end=last.end + 1)
+        return piece[1:]
 
     def _breaks(self, token: int, piece: str) -> bool:
         added = self._tokenizer.token_bytes(token)
@@ -159,17 +190,19 @@ class Transcript:
             self.count -= 1
         self._finish("stop")
 
-    def _end_at(self, token: int) -> None:
-        """What the model itself leaves unfinished becomes U+FFFD."""
-        self._read(self._decoder.finish())
-        if self.reason is None:
-            self.stop = token if token in self._stop_ids else None
-            self._finish("stop")
-
     def _finish(self, reason: FinishReason) -> None:
         """A character that the limit or a stop cut in two is left out."""
         self.reason = reason
         self._final = self._sent + len(self._unsent)
+        if self._waiting:
+            self._waiting[-1] = self._fitted(self._waiting[-1])
+
+    def _fitted(self, last: _Placed) -> _Placed:
+        """The last token with the text up to the end: a stop may have cut it, and what the model
+        left unfinished is its own."""
+        more, text = self._final - last.end, last.mark.text
+        text = text + self._unsent[-more:] if more > 0 else text[: max(0, len(text) + more)]
+        return last._replace(mark=last.mark._replace(text=text))
 
     def _is_final(self, token: _Placed) -> bool:
         if self._scanner is None or self.reason is not None or token.number < self._least:

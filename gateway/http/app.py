@@ -7,45 +7,77 @@ import logging
 
 from aiohttp import web
 
+from gateway.http.access import ServerLog, name_request, traced
 from gateway.http.completions.routes import CompletionsRoutes
+from gateway.http.cors import allow, preflight
 from gateway.http.gateway import Gateway
 from gateway.http.guard import api_keys, error_envelope, host_and_origin
 from gateway.http.info import InfoRoutes
+from gateway.http.openapi.routes import OpenApiRoutes
 from gateway.http.outbox import SEND_DEADLINE
-from gateway.http.responses.routes import MAX_MESSAGE, ResponsesRoutes
+from gateway.http.page import PageRoutes
+from gateway.http.responses.compact import CompactRoutes
+from gateway.http.responses.routes import ResponsesRoutes
+from gateway.http.responses.stored import StoredRoutes
+from gateway.http.sse import KEEP_ALIVE
+from gateway.limits import Limits
 
 log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds that cut answers have to send their last event."""
 
+IDLE_SECONDS = 120.0
+"""A connection on which no request, or only the beginning of one, came for so long is closed."""
 
-def make_app(gateway: Gateway, send_deadline: float = SEND_DEADLINE) -> web.Application:
-    settings = gateway.settings
+
+def make_app(
+    gateway: Gateway, send_deadline: float = SEND_DEADLINE, keep_alive: float = KEEP_ALIVE
+) -> web.Application:
+    settings, limits = gateway.settings, gateway.limits
     app = web.Application(
-        middlewares=[error_envelope, host_and_origin(settings), api_keys(settings)],
-        client_max_size=MAX_MESSAGE,
+        middlewares=[
+            traced(gateway.traces, send_deadline),
+            error_envelope(gateway.note_error, limits.message_bytes),
+            host_and_origin(settings),
+            preflight(),
+            api_keys(gateway.keys),
+        ],
+        client_max_size=limits.message_bytes,
     )
-    responses = ResponsesRoutes(gateway, send_deadline)
+    responses = ResponsesRoutes(gateway, send_deadline, keep_alive)
+    PageRoutes().add_to(app.router)
     InfoRoutes(gateway).add_to(app.router)
+    OpenApiRoutes().add_to(app.router)
     responses.add_to(app.router)
-    CompletionsRoutes(gateway, send_deadline).add_to(app.router)
+    CompactRoutes(gateway).add_to(app.router)
+    StoredRoutes(gateway, send_deadline, keep_alive).add_to(app.router)
+    CompletionsRoutes(gateway, send_deadline, keep_alive).add_to(app.router)
+    app.on_response_prepare.append(name_request)
+    app.on_response_prepare.append(allow(settings.allowed_origins))
 
     async def shut_down(app: web.Application) -> None:
         await drain(gateway, responses)
+        await gateway.background.close()
 
     app.on_shutdown.append(shut_down)
     return app
 
 
-def make_runner(app: web.Application) -> web.AppRunner:
+def make_runner(app: web.Application, limits: Limits | None = None) -> web.AppRunner:
     """Without `handler_cancellation` a client that leaves would cancel nothing."""
+    limits = limits or Limits()
     return web.AppRunner(
         app,
         handle_signals=False,
         handler_cancellation=True,
         shutdown_timeout=GRACE,
         access_log=None,
+        logger=ServerLog(logging.getLogger("gateway.http.server"), {}),
+        keepalive_timeout=IDLE_SECONDS,
+        max_line_size=limits.header_bytes,
+        max_field_size=limits.header_bytes,
+        max_headers=limits.headers,
     )
 
 

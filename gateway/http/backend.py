@@ -9,12 +9,15 @@ from typing import Protocol, Self
 from gateway.engine.conversation import Encoder, Template
 from gateway.engine.requests import Event, GenerationRequest
 from gateway.engine.status import EngineStatus
+from models.constraints.source import ConstraintSource
 from models.package import Package
 from models.tokenizer import TokenTable
 
 
 class Vocabulary(Encoder, TokenTable, Protocol):
     """What is needed of `models.tokenizer.Tokenizer`."""
+
+    def token_id(self, token: str) -> int | None: ...
 
 
 class Generation(Protocol):
@@ -57,6 +60,10 @@ class Engine(Protocol):
 
     @property
     def context_length(self) -> int: ...
+
+    async def compile(self, constraint: ConstraintSource) -> None:
+        """Have it at hand for the requests that are opened next. Raises `UserError` that names its
+        field."""
 
     def open(self, request: GenerationRequest) -> Generation: ...
 

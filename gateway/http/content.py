@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from gateway.http.fields import missing, required, typed, unsupported, wrong_type
+from gateway.http.fields import (
+    MOST_ITEMS,
+    few,
+    missing,
+    required,
+    typed,
+    unsupported,
+    wrong_type,
+)
 
 
 def text_content(value: Any, param: str, kinds: Collection[str], accepted: str) -> str:
@@ -19,6 +27,7 @@ def text_content(value: Any, param: str, kinds: Collection[str], accepted: str) 
         raise missing(param)
     if not isinstance(value, list):
         raise wrong_type(param, "a string or an array", value)
+    few(value, MOST_ITEMS, param)
     return "".join(
         _part(part, f"{param}[{index}]", kinds, accepted) for index, part in enumerate(value)
     )

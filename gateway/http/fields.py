@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, TypeGuard, TypeVar
 
 import orjson
 
+from gateway.http.nesting import deeper_than
+from gateway.limits import DEEPEST
 from models.errors import UserError
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 BEYOND_INTEGERS = float(1 << 63)
+MOST_ITEMS = 4096
+"""Messages of a request, and parts of a message."""
+
 NAMES: Mapping[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -24,8 +29,13 @@ NAMES: Mapping[type, str] = {
 }
 
 
-def decode_object(raw: str | bytes) -> dict[str, Any]:
-    """A JSON object. Raises `UserError` `invalid_json` or `invalid_type`."""
+def decode_object(raw: str | bytes, nesting: int = DEEPEST) -> dict[str, Any]:
+    """A JSON object, nested no deeper than `nesting`.
+
+    Raises `UserError` `invalid_json` or `invalid_type`.
+    """
+    if deeper_than(raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw, nesting):
+        raise _too_deep()
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -34,10 +44,14 @@ def decode_object(raw: str | bytes) -> dict[str, Any]:
         # 1024 levels are read but 254 written, and answers repeat parts of a request, wrapped.
         orjson.dumps([[[document]]])
     except orjson.JSONEncodeError:
-        raise UserError("The message is nested too deeply.", code="invalid_json") from None
+        raise _too_deep() from None
     if not isinstance(document, dict):
         raise wrong_type(None, "an object", document)
     return document
+
+
+def _too_deep() -> UserError:
+    return UserError("The message is nested too deeply.", code="invalid_json")
 
 
 def typed(value: Any, kind: type[T], param: str) -> T:
@@ -71,6 +85,16 @@ def required(document: Mapping[str, Any], name: str, kind: type[T], prefix: str 
     if value is None:
         raise missing(prefix + name)
     return typed(value, kind, prefix + name)
+
+
+def few(value: Sized, most: int, param: str) -> None:
+    """Raises `UserError` where there are more: reading them would hold up running streams."""
+    if len(value) > most:
+        raise UserError(
+            f"{param} has {len(value)} entries; at most {most} are taken.",
+            code="unsupported_value",
+            param=param,
+        )
 
 
 def at_least(value: int | None, least: int, param: str) -> int | None:
@@ -111,7 +135,7 @@ def only_known(document: Mapping[str, Any], known: Iterable[str], param: str) ->
     known = tuple(known)
     for key in document:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+            near = difflib.get_close_matches(short(key), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Known are {', '.join(known)}."
             raise UserError(
                 f"{param} has no field {short(key)!r}.{hint}",

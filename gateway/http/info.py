@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.engine.names import NGRAM
 from gateway.engine.status import CostStatus, EngineStatus
 from gateway.http.backend import Engine
 from gateway.http.fields import missing
 from gateway.http.gateway import Gateway, model_not_found
-from gateway.http.guard import API_KEY, json_response
+from gateway.http.guard import json_response, owner_of
 from gateway.http.timings import MILLISECOND_DIGITS, RATIO_DIGITS
 from gateway.http.users import named
 
@@ -25,6 +25,7 @@ class InfoRoutes:
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_get("/health", self.health)
         router.add_get("/ready", self.ready)
+        router.add_get("/metrics", self.metrics)
         router.add_get("/v1/status", self.status)
         router.add_delete("/v1/ngram_store", self.forget)
         router.add_get("/v1/models", self.models)
@@ -43,12 +44,35 @@ class InfoRoutes:
 
     async def status(self, request: web.Request) -> web.Response:
         """What the engine does, and what it has measured of its target and its drafters."""
-        status = _status(self._gateway.accepting().status())
-        return json_response({**status, "policy": self._gateway.settings.speculation.policy})
+        engine = self._gateway.accepting()
+        status = _status(engine.status())
+        return json_response(
+            {
+                **status,
+                "policy": self._gateway.settings.speculation.policy,
+                "context_length": engine.context_length,
+                "requests": [trace.described() for trace in self._gateway.traces if trace.answers],
+            }
+        )
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """For Prometheus; while the model loads without what is known of it."""
+        engine = self._gateway.engine
+        status, capacity = None, 0
+        if engine is not None:
+            status = engine.status()
+            capacity = status.slots * engine.context_length
+        body, content_type = self._gateway.metrics.render(
+            request.headers.get(hdrs.ACCEPT),
+            status=status,
+            kv_capacity=capacity,
+            connections=self._gateway.connections,
+        )
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def forget(self, request: web.Request) -> web.Response:
         """Delete the n-grams of whoever asks: of the key, and of the `user` in the query."""
-        user = named(request.get(API_KEY), request.query.get("user") or None)
+        user = named(owner_of(request), request.query.get("user") or None)
         if user is None:
             raise missing("user")
         await self._gateway.accepting().forget(user)

@@ -3,7 +3,7 @@
 Generation never awaits a socket: the engine keeps the tokens of an answer (bounded by its length)
 and hands whatever arrived since the last read over as one delta. So what may wait here is one
 event per response, and a client that reads too slowly gets fewer, longer deltas until the
-deadline, when it is dropped.
+deadline, when it is dropped. A background response is read from its journal, which is bounded too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClientGoneError(Exception):
 
 
 async def within_deadline(
-    write: Awaitable[None], transport: asyncio.Transport | None, deadline: float
+    write: Awaitable[object], transport: asyncio.Transport | None, deadline: float
 ) -> None:
     """Await one write. Raises `ClientGoneError`."""
     try:
@@ -52,8 +52,33 @@ class Outbox:
 
     async def send(self, document: Mapping[str, Any]) -> None:
         """Raises `ClientGoneError`."""
-        frame = self._socket.send_frame(orjson.dumps(document), WSMsgType.TEXT)
+        await self.send_json(orjson.dumps(document))
+
+    async def send_json(self, body: bytes) -> None:
+        """Raises `ClientGoneError`."""
+        frame = self._socket.send_frame(body, WSMsgType.TEXT)
         await within_deadline(frame, self._transport, self._deadline)
+
+    async def close(self, code: int, reason: bytes) -> None:
+        """Say why, and end the connection; a client that does not read is dropped."""
+        try:
+            closing = self._socket.close(code=code, message=reason)
+            await within_deadline(closing, self._transport, self._deadline)
+        except ClientGoneError:
+            return
+
+    async def pong(self, payload: bytes) -> None:
+        """Raises `ClientGoneError`."""
+        await within_deadline(self._socket.pong(payload), self._transport, self._deadline)
+
+    def leave(self) -> None:
+        """Drop the client at the deadline if it has not read by then what it was sent.
+
+        A transport that was closed waits for that without end, and no limit counts it any more.
+        """
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size() > 0:
+            asyncio.get_running_loop().call_later(self._deadline, transport.abort)
 
     def abort(self) -> None:
         """Drop the client without another word."""

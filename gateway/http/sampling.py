@@ -8,13 +8,14 @@ drafter can propose, so answers are reproducible and the most drafts are accepte
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.engine.requests import MOST_TOP_LOGPROBS, GenerationRequest, Speculation
 from gateway.http.fields import (
     beyond_integers,
+    few,
     in_range,
     invalid,
     number,
@@ -26,8 +27,8 @@ from gateway.http.fields import (
 from gateway.http.speculation import parse_speculation
 from gateway.http.users import user_of
 from gateway.settings import Settings
-from models.errors import UserError
-from models.sampling.parameters import LEAST_SEED, MOST_SEED, Sampling
+from models.constraints.source import ConstraintSource
+from models.sampling.parameters import LEAST_SEED, MOST_BIASED, MOST_SEED, Sampling
 
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024
@@ -48,14 +49,18 @@ DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How an answer is drawn, where it ends, how it is speculated, and for whom."""
+    """How an answer is drawn, where it ends, its form, how it is speculated, for whom, and by whose
+    key."""
 
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    constraint: ConstraintSource | None = None
+    shown_ids: frozenset[int] = frozenset()
     speculation: Speculation = field(default_factory=Speculation)
     user: str | None = None
+    key: str | None = None
 
     def request(
         self,
@@ -74,15 +79,18 @@ class Decoding:
             stop_ids=self.stop_ids,
             top_logprobs=top_logprobs,
             prompt_logprobs=prompt_logprobs,
+            constraint=self.constraint,
+            shown_ids=self.shown_ids,
             speculation=self.speculation,
             user=self.user,
+            key=self.key,
         )
 
 
 def parse_decoding(
     document: Mapping[str, Any], settings: Settings, api_key: str | None = None
 ) -> Decoding:
-    """The fields that all endpoints share; null is absent.
+    """The fields that all endpoints name alike; null is absent. `api_key` names whose key was used.
 
     Raises `UserError` that names the field: `invalid_type`, `invalid_value`,
     `unsupported_value`, `missing_required_parameter`.
@@ -94,6 +102,7 @@ def parse_decoding(
         ignore_eos=optional(document, "ignore_eos", bool) or False,
         speculation=parse_speculation(document.get("speculation"), settings.speculation),
         user=user_of(document, api_key),
+        key=api_key,
     )
 
 
@@ -117,6 +126,7 @@ def parse_logit_bias(document: Mapping[str, Any]) -> tuple[tuple[int, float], ..
     bias = optional(document, "logit_bias", dict)
     if bias is None:
         return ()
+    few(bias, MOST_BIASED, "logit_bias")
     return tuple(_bias(key, value) for key, value in bias.items())
 
 
@@ -129,7 +139,7 @@ def parse_stop(document: Mapping[str, Any]) -> tuple[str, ...]:
         return (_stop(value, "stop"),)
     if not isinstance(value, list):
         raise wrong_type("stop", "a string or an array", value)
-    _at_most(value, MOST_STOPS, "stop")
+    few(value, MOST_STOPS, "stop")
     return tuple(dict.fromkeys(_stop(text, f"stop[{i}]") for i, text in enumerate(value)))
 
 
@@ -138,7 +148,7 @@ def parse_stop_ids(document: Mapping[str, Any]) -> tuple[int, ...]:
     value = optional(document, "stop_token_ids", list)
     if value is None:
         return ()
-    _at_most(value, MOST_STOP_IDS, "stop_token_ids")
+    few(value, MOST_STOP_IDS, "stop_token_ids")
     return tuple(dict.fromkeys(_id(token, f"stop_token_ids[{i}]") for i, token in enumerate(value)))
 
 
@@ -163,12 +173,3 @@ def _bias(key: str, value: Any) -> tuple[int, float]:
 
 def _id(value: Any, param: str) -> int:
     return in_range(typed(value, int, param), 0, LARGEST_ID, param)
-
-
-def _at_most(value: Sequence[Any], most: int, param: str) -> None:
-    if len(value) > most:
-        raise UserError(
-            f"{param} has {len(value)} entries; at most {most} are taken.",
-            code="unsupported_value",
-            param=param,
-        )

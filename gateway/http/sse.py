@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
 from aiohttp import hdrs, web
 
 from gateway.http.outbox import ClientGoneError, within_deadline
+
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which a comment shows that the stream lives."""
 
 HEADERS = {
     hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
@@ -16,20 +23,47 @@ HEADERS = {
 class EventStream:
     """A response whose body are events, each written within `deadline` seconds."""
 
-    def __init__(self, request: web.Request, deadline: float) -> None:
+    def __init__(
+        self, request: web.Request, deadline: float, keep_alive: float = KEEP_ALIVE
+    ) -> None:
         self._request = request
         self._deadline = deadline
+        self._keep_alive = keep_alive
+        self._written = 0.0
         self.response = web.StreamResponse(headers=HEADERS)
 
     async def open(self) -> None:
         """Send the head: from here on errors are events. Raises `ClientGoneError`."""
+        self._written = asyncio.get_running_loop().time()
         try:
             await self.response.prepare(self._request)
         except ConnectionError as error:
             raise ClientGoneError(str(error)) from None
 
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """While nothing is sent within the block comments are, so that neither proxies nor clients
+        give up on a request that waits."""
+        beating = asyncio.create_task(self._beat(), name="keep-alive")
+        try:
+            yield
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+
     async def send(self, data: bytes, event: str | None = None) -> None:
         """`data` is one line. Raises `ClientGoneError`."""
         name = b"" if event is None else b"event: %b\n" % event.encode()
-        write = self.response.write(b"%bdata: %b\n\n" % (name, data))
-        await within_deadline(write, self._request.transport, self._deadline)
+        await self._write(b"%bdata: %b\n\n" % (name, data))
+
+    async def _write(self, data: bytes) -> None:
+        self._written = asyncio.get_running_loop().time()
+        await within_deadline(self.response.write(data), self._request.transport, self._deadline)
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(ClientGoneError):
+            while True:
+                await asyncio.sleep(self._written + self._keep_alive - loop.time())
+                if loop.time() >= self._written + self._keep_alive:
+                    await self._write(b": keep-alive\n\n")

@@ -14,10 +14,11 @@ RATIO_DIGITS = 4
 def timings_object(timings: Timings) -> dict[str, Any]:
     """Rounded: more digits than these are no measurement."""
     written = dataclasses.asdict(timings)
-    return {name: _rounded(name, value) for name, value in written.items()}
+    return {name: rounded(name, value) for name, value in written.items()}
 
 
-def _rounded(name: str, value: Any) -> Any:
+def rounded(name: str, value: Any) -> Any:
+    """`value` as the field `name` writes it."""
     if not isinstance(value, float):
         return value
-    return round(value, MILLISECOND_DIGITS if name.endswith("_ms") else RATIO_DIGITS)
+    return round(value, MILLISECOND_DIGITS if name.endswith("ms") else RATIO_DIGITS)

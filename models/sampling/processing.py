@@ -1,8 +1,8 @@
 """From a row of logits to the distribution of the next token.
 
-In this order: penalties and bias (`history`), temperature, top-k, top-p, min-p. Each step is done
-on the listed tokens alone where that provably gives what the whole row would give, and otherwise
-marks what only the whole row can tell.
+In this order: penalties and bias (`history`), the tokens that a constraint allows, temperature,
+top-k, top-p, min-p. Each step is done on the listed tokens alone where that provably gives what the
+whole row would give, and otherwise marks what only the whole row can tell.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.constraints.allowed import Allowed
 from models.sampling.distribution import EMPTY, Bounds, Distribution, Exact, TargetRow
 from models.sampling.history import Patch
 from models.sampling.parameters import Sampling
@@ -29,6 +30,9 @@ _LARGEST_EXPONENT = 600.0
 _LEAST_WEIGHT = 1e-250
 """Of the most likely token's: below it a token is as good as forbidden, as with a bias of -inf."""
 
+_FEW = 1024
+"""Where at most so many tokens are allowed all of them are listed: few of them are likely ones."""
+
 Opened = Callable[[], None]
 
 
@@ -36,7 +40,7 @@ Opened = Callable[[], None]
 class Head:
     """The listed tokens of a row after penalties and bias, most likely first.
 
-    Those not listed have at most the logit `ceiling`; there are `outside` of them. The first
+    Those not listed have at most the logit `ceiling`; `outside` of them are allowed. The first
     `ranked` listed tokens are certainly the most likely ones of all. `changed`: some logit is not
     as the target gave it.
     """
@@ -50,80 +54,137 @@ class Head:
 
 
 def process(
-    row: TargetRow, sampling: Sampling, patch: Patch | None, opened: Opened
+    row: TargetRow,
+    sampling: Sampling,
+    patch: Patch | None,
+    opened: Opened,
+    allowed: Allowed | None = None,
 ) -> Distribution:
-    """The distribution behind `row`. `opened` is called whenever the whole row is looked at."""
-    head = _head(row, sampling, patch)
+    """The distribution behind `row`, of the tokens that are `allowed` (None: all). `opened` is
+    called whenever the whole row is looked at."""
+    if allowed is not None and allowed.count <= _FEW:
+        opened()
+        head = _few(row, sampling, patch, allowed)
+    else:
+        head = _head(row, sampling, patch, allowed)
 
     def whole() -> Exact:
         opened()
-        return resolve(row, head.ids, sampling, patch)
+        return resolve(row, head.ids, sampling, patch, allowed)
 
     if sampling.greedy:
-        return _greedy(row, head, sampling, patch, opened)
+        return _greedy(row, head, sampling, patch, opened, allowed)
     if head.outside and not head.ranked:
         return Distribution.of_whole(whole())
     return _bounded(row, head, sampling, whole)
 
 
 def resolve(
-    row: TargetRow, listed: NDArray[np.int64], sampling: Sampling, patch: Patch | None
+    row: TargetRow,
+    listed: NDArray[np.int64],
+    sampling: Sampling,
+    patch: Patch | None,
+    allowed: Allowed | None = None,
 ) -> Exact:
     """The same from the whole row; `listed` are the tokens to list."""
-    logits = _patched(row, sampling, patch)
+    logits = _patched(row, sampling, patch, allowed)
     largest = float(logits.max())
     weights = logits - np.float32(largest)
     weights *= np.float32(1 / sampling.temperature)
     np.exp(weights, out=weights)
-    if 0 < sampling.top_k < weights.size:
-        keep_top_k(weights, sampling.top_k)
-    if sampling.top_p < 1:
-        keep_top_p(weights, sampling.top_p)
-    if sampling.min_p > 0:
-        weights *= weights >= sampling.min_p
+    if allowed is None:
+        _truncate(weights, sampling)
+    else:
+        possible = weights[allowed.ids]
+        _truncate(possible, sampling)
+        weights[allowed.ids] = possible
     inside = listed[weights[listed] > 0]
     exact = np.exp((logits[inside].astype(np.float64) - largest) / sampling.temperature)
     weights[inside] = 0
     return Exact(inside, exact, weights)
 
 
-def _head(row: TargetRow, sampling: Sampling, patch: Patch | None) -> Head:
+def _truncate(weights: NDArray[np.float32], sampling: Sampling) -> None:
+    """Of `weights`, the largest of which is 1, set those to 0 that are not kept."""
+    if 0 < sampling.top_k < weights.size:
+        keep_top_k(weights, sampling.top_k)
+    if sampling.top_p < 1:
+        keep_top_p(weights, sampling.top_p)
+    if sampling.min_p > 0:
+        weights *= weights >= sampling.min_p
+
+
+def _head(row: TargetRow, sampling: Sampling, patch: Patch | None, allowed: Allowed | None) -> Head:
     ids, logits = row.ids, row.values.astype(np.float64)
-    ceiling, outside = float(logits[-1]), row.vocab_size - ids.size
-    if patch is None:
-        return Head(ids, logits, ceiling, outside, ids.size, changed=False)
-    listed = ids.tolist()
-    places, changes = patch.among(listed)
-    logits[places] = changes.apply(sampling, logits[places])
-    # Tokens further down that may have risen are listed as well; those that fell stay below.
-    rising = patch.rising(listed)
-    if rising is not None:
-        raised = row.whole()[rising.ids].astype(np.float64)
-        ids = np.concatenate([ids, rising.ids])
-        logits = np.concatenate([logits, rising.apply(sampling, raised)])
-        outside -= rising.ids.size
+    ceiling, possible = float(logits[-1]), row.vocab_size if allowed is None else allowed.count
+    if patch is not None:
+        listed = ids.tolist()
+        places, changes = patch.among(listed)
+        logits[places] = changes.apply(sampling, logits[places])
+        # Tokens further down that may have risen are listed as well; those that fell stay below.
+        rising = patch.rising(listed)
+        if rising is not None:
+            raised = row.whole()[rising.ids].astype(np.float64)
+            ids = np.concatenate([ids, rising.ids])
+            logits = np.concatenate([logits, rising.apply(sampling, raised)])
+    if allowed is not None:
+        kept = allowed.flags[ids]
+        ids, logits = ids[kept], logits[kept]
+    outside, ranked = possible - ids.size, ids.size
+    if patch is not None:
+        ids, logits = _by_logit(ids, logits)
+        if outside:
+            ranked = int(np.count_nonzero(logits > ceiling))
+    changed = patch is not None or allowed is not None
+    return Head(ids, logits, ceiling, outside, ranked, changed)
+
+
+def _few(row: TargetRow, sampling: Sampling, patch: Patch | None, allowed: Allowed) -> Head:
+    """All tokens that are allowed."""
+    ids = allowed.ids
+    logits = row.whole()[ids].astype(np.float64)
+    if patch is not None:
+        places, changes = patch.among(ids.tolist())
+        logits[places] = changes.apply(sampling, logits[places])
+    ids, logits = _by_logit(ids, logits)
+    return Head(ids, logits, -np.inf, 0, ids.size, changed=True)
+
+
+def _by_logit(
+    ids: NDArray[np.int64], logits: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Falling; of equal ones the lower id first."""
     order = np.lexsort((ids, -logits))
-    ids, logits = ids[order], logits[order]
-    ranked = int(np.count_nonzero(logits > ceiling)) if outside else ids.size
-    return Head(ids, logits, ceiling, outside, ranked, changed=True)
+    return ids[order], logits[order]
 
 
-def _patched(row: TargetRow, sampling: Sampling, patch: Patch | None) -> NDArray[np.float32]:
+def _patched(
+    row: TargetRow, sampling: Sampling, patch: Patch | None, allowed: Allowed | None
+) -> NDArray[np.float32]:
     logits = row.whole()
-    if patch is None:
+    if patch is None and allowed is None:
         return logits
-    logits, changes = logits.copy(), patch.all()
-    logits[changes.ids] = changes.apply(sampling, logits[changes.ids].astype(np.float64))
+    logits = logits.copy()
+    if patch is not None:
+        changes = patch.all()
+        logits[changes.ids] = changes.apply(sampling, logits[changes.ids].astype(np.float64))
+    if allowed is not None:
+        logits[~allowed.flags] = -np.inf
     return logits
 
 
 def _greedy(
-    row: TargetRow, head: Head, sampling: Sampling, patch: Patch | None, opened: Opened
+    row: TargetRow,
+    head: Head,
+    sampling: Sampling,
+    patch: Patch | None,
+    opened: Opened,
+    allowed: Allowed | None,
 ) -> Distribution:
     if head.ranked:
         return Distribution.single(int(head.ids[0]))
     opened()
-    return Distribution.single(int(_patched(row, sampling, patch).argmax()))
+    return Distribution.single(int(_patched(row, sampling, patch, allowed).argmax()))
 
 
 def _bounded(

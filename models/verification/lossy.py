@@ -91,18 +91,17 @@ class AdaSD:
         token = target.draw(randomness.token())
         threshold, chosen = self.distance.value, None
         for candidate in candidates:
-            q, agrees = candidate.proposal or one_hot(candidate.token), candidate.token == token
+            agrees = candidate.token == token
+            q = candidate.proposal or Proposal.single(candidate.token)
             distance = jensen_shannon_distance(target, q)
-            close = threshold is not None and distance <= threshold
+            # However close the two are: what the target excludes is not said.
+            possible = target.weight(candidate.token)[1] > 0
+            close = possible and threshold is not None and distance <= threshold
             if chosen is None and (agrees or close):
                 chosen = candidate
             self.distance.note(distance, agrees)
             self.entropy.note(q.entropy(), agrees)
         return Choice(None, token) if chosen is None else Choice(chosen.place, chosen.token)
-
-
-def one_hot(token: int) -> Proposal:
-    return Proposal(np.array([token], dtype=np.int64), np.ones(1))
 
 
 def jensen_shannon_distance(target: Distribution, q: Proposal) -> float:

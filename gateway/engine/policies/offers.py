@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.engine.policies.parts import cut
 from models.draft import EMPTY, Draft
 from models.rows import Row
 from models.slots import Slot
@@ -48,7 +47,7 @@ class Offer:
 
     def first(self, count: int) -> Draft:
         """The draft with the first `count` of `order` alone."""
-        return cut(self.draft, self.order[:count])
+        return self.draft.only(self.order[:count])
 
 
 NOTHING = Offer()

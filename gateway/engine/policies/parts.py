@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from models.draft import Draft
-
 
 class Part(NamedTuple):
     """Draft tokens to verify, and E[tau] with them: 1 + the sum of their path survivals."""
@@ -40,29 +38,6 @@ def parts(parents: Sequence[int], survival: Sequence[float]) -> Iterator[Part]:
     order = likeliest(survival)
     for size, expected in enumerate(accumulate([survival[n] for n in order], initial=1.0)):
         yield Part(order[:size], expected, tree=True)
-
-
-def cut(draft: Draft, nodes: Sequence[int]) -> Draft:
-    """`draft` reduced to `nodes`, their order kept; a chain where that leaves no fork."""
-    if len(nodes) == len(draft.tokens):
-        return draft
-    kept = sorted(nodes)
-    if draft.parents is None:
-        assert kept == list(range(len(kept))), "a chain is cut behind some token"
-        return draft.first(len(kept))
-    place = {node: index for index, node in enumerate(kept)} | {-1: -1}
-    parents: tuple[int, ...] | None = tuple(place[draft.parents[node]] for node in kept)
-    if parents == tuple(range(-1, len(kept) - 1)):
-        parents = None
-    proposals, confidence, sources = draft.proposals, draft.confidence, draft.sources
-    return Draft(
-        tokens=tuple(draft.tokens[node] for node in kept),
-        parents=parents,
-        proposals=None if proposals is None else tuple(proposals[node] for node in kept),
-        confidence=None if confidence is None else tuple(confidence[node] for node in kept),
-        source=draft.source,
-        sources=None if sources is None else tuple(sources[node] for node in kept),
-    )
 
 
 def _chains(parents: Sequence[int], survival: Sequence[float]) -> Iterator[Part]:

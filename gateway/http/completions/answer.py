@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from gateway.calls.reading import Reading
 from gateway.engine.requests import GenerationRequest
 from gateway.http.backend import Vocabulary
 from gateway.http.completions.choices import Choices
@@ -44,13 +45,16 @@ class CompletionAnswer:
         vocabulary: Vocabulary,
         common: Common,
         echoed: Sequence[EncodedPrompt] = (),
+        reading: Callable[[], Reading | None] = lambda: None,
     ) -> None:
+        """`reading` makes what reads a choice that may be more than text."""
         echoes = [Echo(prompt.text, prompt.ids, common.logprobs) for prompt in echoed]
         self._choices = choices
         self._readers = []
         for index in range(len(choices)):
             echo = echoes[index // common.n] if echoes else None
-            self._readers.append(PieceReader(index, vocabulary, echo, common.logprobs))
+            reader = PieceReader(index, vocabulary, echo, common.logprobs, reading())
+            self._readers.append(reader)
 
     async def pieces(self) -> AsyncGenerator[Piece]:
         for reader in self._readers:

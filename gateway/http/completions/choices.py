@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 
 from gateway.engine.requests import Event, GenerationRequest
-from gateway.http.backend import Engine, Generation
+from gateway.http.backend import Generation
+
+
+class Opener(Protocol):
+    """What opens generations: an engine, or what stands before it."""
+
+    def open_choices(self, request: GenerationRequest, n: int) -> Sequence[Generation]: ...
 
 
 class Choices:
@@ -57,7 +64,7 @@ class Choices:
 
 @asynccontextmanager
 async def opened(
-    engine: Engine, requests: Sequence[GenerationRequest], n: int
+    opener: Opener, requests: Sequence[GenerationRequest], n: int
 ) -> AsyncGenerator[Choices]:
     """`n` choices for each of `requests`, prompt by prompt. Leaving the block cancels them.
 
@@ -67,7 +74,7 @@ async def opened(
         generations: list[Generation] = []
         for request in requests:
             # Entered before the next are opened: the engine's queue counts what was entered.
-            for generation in engine.open_choices(request, n):
+            for generation in opener.open_choices(request, n):
                 generations.append(await stack.enter_async_context(generation))
         choices = Choices(generations)
         # Called before the first block is left: they end in the same round, not one by one.

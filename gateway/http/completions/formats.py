@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gateway.engine.requests import Finished
 from gateway.http.backend import Vocabulary
+from gateway.http.completions.calls import chat_delta, chat_extras
 from gateway.http.completions.logprobs import chat_logprobs, text_logprobs
 from gateway.http.completions.pieces import Piece
 from gateway.http.timings import timings_object
@@ -50,7 +51,8 @@ class ChatFormat:
 
     def part(self, piece: Piece) -> dict[str, Any]:
         logprobs = chat_logprobs(piece.tokens, self._vocabulary) if piece.tokens else None
-        return _delta(piece.index, {"content": piece.text}, logprobs)
+        delta = chat_delta(piece.parts) if piece.parts else {"content": piece.text}
+        return _delta(piece.index, delta, logprobs)
 
     def end(self, piece: Piece) -> dict[str, Any]:
         return _delta(piece.index, {}, None)
@@ -58,7 +60,12 @@ class ChatFormat:
     def whole(self, piece: Piece) -> dict[str, Any]:
         return {
             "index": piece.index,
-            "message": {"role": "assistant", "content": piece.text, "refusal": None},
+            "message": {
+                "role": "assistant",
+                "content": piece.text if piece.text or not piece.called else None,
+                "refusal": None,
+                **chat_extras(piece.parts),
+            },
             "logprobs": chat_logprobs(piece.tokens, self._vocabulary) if self._logprobs else None,
         }
 
@@ -103,6 +110,7 @@ class Writer:
             "system_fingerprint": fingerprint(manifest),
         }
         self._finished: dict[int, Finished] = {}
+        self._thought = 0
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """The answer of `pieces`, one per choice."""
@@ -132,8 +140,10 @@ class Writer:
         finished = piece.finished
         assert finished is not None, "an answer's last piece says how it ended"
         self._finished[piece.index] = finished
+        self._thought += piece.thought_tokens
+        calls = piece.called and finished.reason == "stop"
         return {
-            "finish_reason": finished.reason,
+            "finish_reason": "tool_calls" if calls else finished.reason,
             "stop_reason": finished.stop,
             "seed": self._seeds[piece.index],
             "timings": timings_object(finished.timings),
@@ -149,7 +159,7 @@ class Writer:
             "prompt_tokens": prompt,
             "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens": completion,
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": self._thought},
             "total_tokens": prompt + completion,
         }
 

@@ -23,18 +23,11 @@ def _no_choice(value: Any) -> bool:
     return value in ("none", "auto")
 
 
-def _plain_text(value: Any) -> bool:
-    return bool(value.get("type") == "text")
-
-
-_TOOLS = Limit(list, _empty, f"an empty array or absent (calls are {NOT_YET})")
-_CHOICE = Limit(object, _no_choice, f'"none", "auto" or absent (calls are {NOT_YET})')
+_FUNCTIONS = Limit(list, _empty, f"an empty array or absent (use tools; it is {NOT_YET})")
+_CHOICE = Limit(object, _no_choice, f'"none", "auto" or absent (use tool_choice; it is {NOT_YET})')
 _ABSENT = Limit(object, _never, f"absent (it is {NOT_YET})")
 _EVERYWHERE: Mapping[str, Limit] = MappingProxyType(
     {
-        "response_format": Limit(
-            dict, _plain_text, f'type "text" or absent (other formats are {NOT_YET})'
-        ),
         "service_tier": Limit(
             str, lambda value: value in ("auto", "default"), '"auto", "default" or absent'
         ),
@@ -43,9 +36,7 @@ _EVERYWHERE: Mapping[str, Limit] = MappingProxyType(
 CHAT_LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
         **_EVERYWHERE,
-        "tools": _TOOLS,
-        "tool_choice": _CHOICE,
-        "functions": _TOOLS,
+        "functions": _FUNCTIONS,
         "function_call": _CHOICE,
         "audio": _ABSENT,
         "modalities": Limit(
@@ -54,9 +45,6 @@ CHAT_LIMITS: Mapping[str, Limit] = MappingProxyType(
         "prediction": _ABSENT,
         "web_search_options": _ABSENT,
         "moderation": _ABSENT,
-        "reasoning_effort": Limit(
-            str, lambda value: value == "none", '"none" or absent (the model does not reason)'
-        ),
         "verbosity": Limit(str, lambda value: value == "medium", '"medium" or absent'),
     }
 )

@@ -6,12 +6,16 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
 
+from gateway.calls.reading import Reading
 from gateway.engine.conversation import build_prompt
+from gateway.http.access import BODY_DEADLINE, read_body
 from gateway.http.backend import Engine
 from gateway.http.completions.answer import (
     CompletionAnswer,
@@ -27,12 +31,13 @@ from gateway.http.completions.schema import (
     parse_chat,
     parse_text,
 )
-from gateway.http.errors import wire_error
+from gateway.http.conduct import conduct_of
+from gateway.http.errors import WireError, wire_error
 from gateway.http.fields import decode_object
-from gateway.http.gateway import LONG_TEXT, Gateway, model_not_found
-from gateway.http.guard import API_KEY, json_response
+from gateway.http.gateway import LONG_TEXT, Gateway, model_not_found, text_length
+from gateway.http.guard import json_response, owner_of
 from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
-from gateway.http.sse import EventStream
+from gateway.http.sse import KEEP_ALIVE, EventStream
 from gateway.settings import Settings
 from models.errors import UserError
 from models.tokenizer import StreamDecoder
@@ -44,35 +49,50 @@ DONE = b"[DONE]"
 
 
 class CompletionsRoutes:
-    """`send_deadline` drops a client that does not read for so long."""
+    """`send_deadline` drops a client that does not read for so long; `keep_alive` is after how much
+    silence a stream shows that it lives."""
 
-    def __init__(self, gateway: Gateway, send_deadline: float = SEND_DEADLINE) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        send_deadline: float = SEND_DEADLINE,
+        keep_alive: float = KEEP_ALIVE,
+    ) -> None:
         self._gateway = gateway
         self._send_deadline = send_deadline
+        self._keep_alive = keep_alive
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_post("/v1/chat/completions", self.chat)
         router.add_post("/v1/completions", self.text)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        document = decode_object(await request.read())
-        wanted = parse_chat(document, self._gateway.settings, request.get(API_KEY))
+        document = await self._document(request)
+        wanted = parse_chat(document, self._gateway.settings, owner_of(request))
         engine = self._engine(wanted.common.model)
+        form = wanted.common.decoding.constraint
+        conduct = conduct_of(engine, wanted.use, form, wanted.effort, "reasoning_effort")
+        common = replace(wanted.common, decoding=conduct.applied(wanted.common.decoding))
         with _naming("messages"):
-            prompts = [await _chat_prompt(engine, wanted)]
-            form = ChatFormat(engine.tokenizer, wanted.common.logprobs)
-            return await self._respond(request, form, wanted.common, prompts, echo=False)
+            prompt = await _chat_prompt(engine, wanted)
+            reading = partial(conduct.reading, prompt.text, engine.tokenizer)
+            chat = ChatFormat(engine.tokenizer, common.logprobs)
+            return await self._respond(request, chat, common, [prompt], reading=reading)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         settings = self._gateway.settings
-        document = decode_object(await request.read())
-        wanted = parse_text(document, settings, request.get(API_KEY))
+        document = await self._document(request)
+        wanted = parse_text(document, settings, owner_of(request))
         require_room(len(wanted.prompts), wanted.common.n, settings)
         engine = self._engine(wanted.common.model)
         with _naming("prompt"):
             prompts = [await _text_prompt(engine, prompt) for prompt in wanted.prompts]
             form = TextFormat(engine.tokenizer, wanted.common.logprobs)
             return await self._respond(request, form, wanted.common, prompts, echo=wanted.echo)
+
+    async def _document(self, request: web.Request) -> dict[str, Any]:
+        body = await read_body(request, BODY_DEADLINE)
+        return decode_object(body, self._gateway.limits.nesting)
 
     def _engine(self, asked: str | None) -> Engine:
         engine = self._gateway.accepting()
@@ -88,38 +108,52 @@ class CompletionsRoutes:
         common: Common,
         prompts: Sequence[EncodedPrompt],
         *,
-        echo: bool,
+        echo: bool = False,
+        reading: Callable[[], Reading | None] = lambda: None,
     ) -> web.StreamResponse:
         engine = self._gateway.accepting()
+        if common.decoding.constraint is not None:
+            await engine.compile(common.decoding.constraint)
         requests = generation_requests(common, prompts, echo=echo)
-        async with opened(engine, requests, common.n) as choices:
+        async with opened(self._gateway, requests, common.n) as choices:
             with self._gateway.counted(choices):
                 echoed = prompts if echo else ()
-                answer = CompletionAnswer(choices, engine.tokenizer, common, echoed)
+                answer = CompletionAnswer(choices, engine.tokenizer, common, echoed, reading)
                 writer = Writer(form, engine.package.manifest, choices.seeds, common.n)
                 if not common.stream:
                     return json_response(writer.whole(await answer.whole()))
-                events = streamed(answer, writer, include_usage=common.include_usage)
+                events = streamed(
+                    answer,
+                    writer,
+                    self._gateway.note_error,
+                    include_usage=common.include_usage,
+                )
                 return await self._stream(request, events)
 
     async def _stream(
         self, request: web.Request, events: AsyncGenerator[bytes]
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._send_deadline)
+        stream = EventStream(request, self._send_deadline, self._keep_alive)
         async with aclosing(events):
             try:
                 await stream.open()
-                async for event in events:
-                    await stream.send(event)
+                async with stream.kept_alive():
+                    async for event in events:
+                        await stream.send(event)
             except ClientGoneError:
                 return stream.response
         return stream.response
 
 
 async def streamed(
-    answer: CompletionAnswer, writer: Writer, *, include_usage: bool
+    answer: CompletionAnswer,
+    writer: Writer,
+    note: Callable[[WireError], None],
+    *,
+    include_usage: bool,
 ) -> AsyncGenerator[bytes]:
-    """The events of an answer: chunks and `[DONE]`, or where it fails an `error` as the last."""
+    """The events of an answer: chunks and `[DONE]`, or where it fails an `error` as the last, which
+    `note` is told of."""
     extra = {"usage": None} if include_usage else {}
     try:
         for chunk in writer.opening():
@@ -133,12 +167,16 @@ async def streamed(
     except Exception as error:
         if not isinstance(error, UserError):
             log.exception("a completion failed")
-        yield orjson.dumps({"error": wire_error(error).envelope()})
+        failure = wire_error(error)
+        note(failure)
+        yield orjson.dumps({"error": failure.envelope()})
 
 
 def require_room(prompts: int, n: int, settings: Settings) -> None:
     """Raises `UserError` for more answers at once than this gateway could ever take."""
     most = settings.slots + settings.queue
+    if settings.limits_requests is not None:
+        most = min(most, settings.limits_requests)
     if prompts * n > most:
         noun = "prompt" if prompts == 1 else "prompts"
         raise UserError(
@@ -151,10 +189,16 @@ def require_room(prompts: int, n: int, settings: Settings) -> None:
 
 async def _chat_prompt(engine: Engine, wanted: ChatRequest) -> EncodedPrompt:
     def build() -> EncodedPrompt:
-        prompt = build_prompt(engine.tokenizer, engine.template, wanted.messages)
+        prompt = build_prompt(
+            engine.tokenizer,
+            engine.template,
+            wanted.messages,
+            tools=wanted.use.tools,
+            thinking=None if wanted.effort is None else wanted.effort != "none",
+        )
         return EncodedPrompt(prompt.ids, prompt.text)
 
-    return await _built(build, sum(len(message.content) for message in wanted.messages))
+    return await _built(build, text_length(wanted.messages, wanted.use.tools))
 
 
 async def _text_prompt(engine: Engine, prompt: PromptText) -> EncodedPrompt:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.calls.parts import CallBegun, CallDelta, Part, Text, Thought
+from gateway.calls.reading import Reading
+from gateway.engine.conversation import Message
+from gateway.engine.deltas import merge
 from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
 from gateway.http.backend import Vocabulary
 from gateway.http.errors import WireError
-from gateway.http.logprobs import described, token_text
+from gateway.http.responses.output import CallItem, Item, Made, MessageItem, ReasoningItem, new_id
+from gateway.http.responses.provenance import provenance
 from gateway.http.responses.report import response_object, usage_object
 from gateway.http.responses.schema import CreateResponse
 from gateway.http.timings import timings_object
@@ -33,10 +37,12 @@ class ServerEvent:
 
 
 class ResponseEvents:
-    """Builds the events of one response; its text so far is in `text`.
+    """Builds the events of one response; what it says is in `message`.
 
-    `opened` is what the engine made of `request`. Each of `begin`, `delta`, and one of `finish`
-    and `fail` yields the events of its stage.
+    `opened` is what the engine made of `request`; `ended` that the last event was made. Each of
+    `begin`, `delta`, and one of `finish`, `fail` and `abandon` yields the events of its stage.
+    Without a `reading` the response is one message, which begins at once; else its items begin as
+    they come.
     """
 
     def __init__(
@@ -45,45 +51,58 @@ class ResponseEvents:
         opened: GenerationRequest,
         model: str,
         vocabulary: Vocabulary,
+        reading: Reading | None = None,
     ) -> None:
-        self.id = _new_id("resp")
-        self._item_id = _new_id("msg")
+        self.id = new_id("resp")
         self._provenance = request.provenance
         self._vocabulary = vocabulary
+        self._reading = reading
         self._number = 0
-        self._parts: list[str] = []
+        self._items: list[Item] = []
+        self._open: Item | None = None
+        self._untold: list[Delta] = []
         self._logprobs: list[TokenLogprob] = []
+        self.ended = False
         self._response = response_object(self.id, model, request, opened)
 
     @property
-    def text(self) -> str:
-        return "".join(self._parts)
+    def message(self) -> Message:
+        """What was said, thought and called."""
+        items = self._items
+        return Message(
+            "assistant",
+            "".join(item.text for item in items if isinstance(item, MessageItem)),
+            calls=tuple(item.call for item in items if isinstance(item, CallItem)),
+            thought="".join(item.text for item in items if isinstance(item, ReasoningItem)),
+        )
 
     def begin(self) -> Iterator[ServerEvent]:
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
-        item = {**self._item("in_progress"), "content": []}
-        yield self._event("response.output_item.added", output_index=0, item=item)
-        yield self._event("response.content_part.added", **self._place(), part=_part(""))
+        if self._reading is None:
+            yield from self._enter(MessageItem(0, self._vocabulary))
 
     def delta(self, delta: Delta) -> Iterator[ServerEvent]:
-        """Nothing for a delta that completes no character, unless its tokens were asked for
-        (by log-probabilities or provenance): those of all deltas are those of the answer."""
-        self._parts.append(delta.text)
+        """Nothing for a delta that completes nothing, unless its tokens were asked for (by
+        log-probabilities or provenance) and there is only text: those of all deltas are those of
+        the answer."""
+        self._untold.append(delta)
         self._logprobs.extend(delta.logprobs)
-        if delta.text or delta.logprobs or self._provenance:
-            yield self._event(
-                "response.output_text.delta",
-                **self._place(),
-                delta=delta.text,
-                logprobs=[_brief(entry, self._vocabulary) for entry in delta.logprobs],
-                **({"speculation": _provenance(delta)} if self._provenance else {}),
-            )
+        if self._reading is not None:
+            yield from self._tell(self._reading.push(delta))
+        elif delta.text or delta.logprobs or self._provenance:
+            yield from self._tell([Text(delta.text)])
 
     def finish(self, finished: Finished) -> Iterator[ServerEvent]:
         whole = finished.reason == "stop"
-        yield from self._end_item("completed" if whole else "incomplete")
-        self._response["usage"] = usage_object(finished.usage)
+        thought_tokens = 0
+        if self._reading is not None:
+            yield from self._tell(self._reading.finish())
+            thought_tokens = self._reading.thought_tokens
+        if not self._items:
+            yield from self._enter(MessageItem(0, self._vocabulary))
+        yield from self._leave("completed" if whole else "incomplete")
+        self._response["usage"] = usage_object(finished.usage, thought_tokens)
         self._response["timings"] = timings_object(finished.timings)
         self._response["stop_reason"] = finished.stop
         if whole:
@@ -96,23 +115,85 @@ class ResponseEvents:
             yield self._end("response.incomplete", "cancelled")
 
     def fail(self, error: WireError) -> Iterator[ServerEvent]:
-        yield from self._end_item("incomplete")
+        yield from self._leave("incomplete")
         yield self._end("response.failed", "failed", error=error.response_error())
 
-    def _end_item(self, status: str) -> Iterator[ServerEvent]:
-        item = self._item(status)
-        (part,) = item["content"]
-        brief = [_brief(entry, self._vocabulary) for entry in self._logprobs]
-        yield self._event(
-            "response.output_text.done", **self._place(), text=part["text"], logprobs=brief
-        )
-        yield self._event("response.content_part.done", **self._place(), part=part)
-        yield self._event("response.output_item.done", output_index=0, item=item)
-        self._response["output"] = [item]
+    def abandon(self) -> Iterator[ServerEvent]:
+        """Nobody reads it any more: it ends where it is."""
+        if self._number == 0:
+            yield from self.begin()
+        yield from self._leave("incomplete")
+        yield self._end("response.incomplete", "cancelled")
+
+    def snapshot(self) -> dict[str, Any]:
+        """The response as it is, with what was said so far."""
+        if self.ended or self._open is None:
+            return self._snapshot()
+        said = [*self._response["output"], self._open.document("in_progress")]
+        return {**self._snapshot(), "output": said}
+
+    def _tell(self, parts: Sequence[Part]) -> Iterator[ServerEvent]:
+        for part in parts:
+            if isinstance(part, Text):
+                yield from self._enter_kind(MessageItem)
+                assert isinstance(self._open, MessageItem), "entered just now"
+                yield self._progress(self._open.scored(part.text, self._logprobs))
+                self._logprobs = []
+            elif isinstance(part, Thought):
+                yield from self._enter_kind(ReasoningItem)
+                assert isinstance(self._open, ReasoningItem), "entered just now"
+                yield self._progress(self._open.delta(part.text))
+            elif isinstance(part, CallBegun):
+                yield from self._leave("completed")
+                yield from self._enter(CallItem(len(self._items), part.id, part.name))
+            elif isinstance(part, CallDelta):
+                assert isinstance(self._open, CallItem), "a call begins before its arguments"
+                yield self._progress(self._open.delta(part.arguments))
+            else:
+                yield from self._leave("completed" if part.whole else "incomplete")
+            if not isinstance(part, Text):
+                self._logprobs = []  # told with what is said alone
+
+    def _enter_kind(self, kind: type[MessageItem] | type[ReasoningItem]) -> Iterator[ServerEvent]:
+        """Have an item of this kind open."""
+        if isinstance(self._open, kind):
+            return
+        yield from self._leave("completed")
+        index = len(self._items)
+        if kind is MessageItem:
+            yield from self._enter(MessageItem(index, self._vocabulary))
+        else:
+            yield from self._enter(ReasoningItem(index))
+
+    def _enter(self, item: Item) -> Iterator[ServerEvent]:
+        self._open = item
+        self._items.append(item)
+        yield from map(self._made, item.begin())
+
+    def _leave(self, status: str) -> Iterator[ServerEvent]:
+        """End the item that is open, if one is."""
+        item, self._open = self._open, None
+        if item is not None:
+            yield from map(self._made, item.end(status))
+            self._response["output"] = [*self._response["output"], item.document(status)]
+
+    def _progress(self, made: Made) -> ServerEvent:
+        """A delta, with where the tokens since the last one came from where that was asked for."""
+        untold, self._untold = self._untold, []
+        event = self._made(made)
+        if not (self._provenance and untold):
+            return event
+        fields = {**event.fields, "speculation": provenance(merge(untold))}
+        return ServerEvent(event.type, event.sequence_number, fields)
 
     def _end(self, kind: str, status: str, **changed: Any) -> ServerEvent:
         self._response.update(status=status, **changed)
+        self.ended = True
         return self._event(kind, response=self._snapshot())
+
+    def _made(self, made: Made) -> ServerEvent:
+        kind, fields = made
+        return self._event(kind, **fields)
 
     def _event(self, kind: str, **fields: Any) -> ServerEvent:
         event = ServerEvent(kind, self._number, fields)
@@ -121,53 +202,3 @@ class ResponseEvents:
 
     def _snapshot(self) -> dict[str, Any]:
         return dict(self._response)
-
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-
-    def _item(self, status: str) -> dict[str, Any]:
-        logprobs = [described(entry, self._vocabulary) for entry in self._logprobs]
-        return {
-            "id": self._item_id,
-            "type": "message",
-            "status": status,
-            "role": "assistant",
-            "content": [_part(self.text, logprobs)],
-        }
-
-
-def _part(text: str, logprobs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    return {
-        "type": "output_text",
-        "text": text,
-        "annotations": [],
-        "logprobs": list(logprobs),
-    }
-
-
-def _brief(entry: TokenLogprob, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The events have no bytes where the finished part does."""
-    return {
-        "token": token_text(entry.id, vocabulary),
-        "logprob": entry.logprob,
-        "top_logprobs": [
-            {"token": token_text(token, vocabulary), "logprob": logprob}
-            for token, logprob in entry.top
-        ],
-    }
-
-
-def _provenance(delta: Delta) -> dict[str, Any]:
-    """Who proposed the tokens: `source` in a word, `sources` token by token."""
-    drafted = [source for source in delta.sources if source != "target"]
-    return {
-        "source": drafted[0] if drafted else "target",
-        "sources": list(delta.sources),
-        "ids": list(delta.ids),
-        "round": delta.round,
-        "verified": delta.verified,
-    }
-
-
-def _new_id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(16)}"

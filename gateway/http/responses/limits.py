@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from gateway.http.fields import optional, typed, unsupported
+from gateway.http.fields import MOST_ITEMS, few, optional, typed, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,7 @@ def _never(value: Any) -> bool:
 
 LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
-        "tools": Limit(list, _empty, "an empty array or absent"),
         "truncation": Limit(str, _is("disabled"), '"disabled" or absent'),
-        "background": Limit(bool, _is(False), "false or absent"),
         "generate": Limit(bool, _is(True), "true or absent"),
         "conversation": Limit(object, _never, "absent (use previous_response_id)"),
         "prompt": Limit(object, _never, "absent"),
@@ -53,12 +51,11 @@ TEXT_LIMITS: Mapping[str, Limit] = MappingProxyType(
 )
 REASONING_LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
-        "effort": Limit(str, _is("none"), '"none" or absent (the model does not reason)'),
-        "summary": Limit(str, _never, "absent (the model does not reason)"),
-        "generate_summary": Limit(str, _never, "absent (the model does not reason)"),
+        "summary": Limit(str, _never, "absent (thoughts are told as they are)"),
+        "generate_summary": Limit(str, _never, "absent (thoughts are told as they are)"),
     }
 )
-# Without tools these have nothing to add; what would have to be computed is refused.
+# Without such tools these have nothing to add; what would have to be computed is refused.
 IDLE_INCLUDES = frozenset(
     {
         "code_interpreter_call.outputs",
@@ -86,42 +83,22 @@ def check_limits(
             raise unsupported(prefix + name, value, limit.accepted)
 
 
-def check_text(document: Mapping[str, Any]) -> None:
-    """`text`: plain text only."""
-    text = document.get("text")
-    if text is None:
-        return
-    typed(text, dict, "text")
-    check_limits(text, TEXT_LIMITS, "text.")
-    form = text.get("format")
-    if form is None:
-        return
-    typed(form, dict, "text.format")
-    if form.get("type") != "text":
-        raise unsupported("text.format", form.get("type"), 'type "text"')
-
-
-def check_tool_choice(document: Mapping[str, Any]) -> str:
-    """`tool_choice`: with no tools to choose from, "auto" and "none" mean the same."""
-    choice = document.get("tool_choice")
-    if choice is None:
-        return "auto"
-    if choice not in ("auto", "none"):
-        raise unsupported("tool_choice", choice, '"auto", "none" or absent')
-    return str(choice)
-
-
-def check_reasoning(document: Mapping[str, Any]) -> None:
+def parse_effort(document: Mapping[str, Any]) -> str | None:
+    """What `reasoning` says of thinking; whether the model can is another matter."""
     reasoning = document.get("reasoning")
-    if reasoning is not None:
-        check_limits(typed(reasoning, dict, "reasoning"), REASONING_LIMITS, "reasoning.")
+    if reasoning is None:
+        return None
+    check_limits(typed(reasoning, dict, "reasoning"), REASONING_LIMITS, "reasoning.")
+    return optional(reasoning, "effort", str, "reasoning.")
 
 
 def parse_include(document: Mapping[str, Any], honoured: Collection[str]) -> frozenset[str]:
     """Those of `honoured` that `include` names."""
     include = optional(document, "include", list) or []
+    few(include, MOST_ITEMS, "include")
+    known = IDLE_INCLUDES.union(honoured)
     for index, value in enumerate(include):
         param = f"include[{index}]"
-        if typed(value, str, param) not in IDLE_INCLUDES.union(honoured):
+        if typed(value, str, param) not in known:
             raise unsupported(param, value, " and ".join(map(repr, honoured)))
     return frozenset(include).intersection(honoured)

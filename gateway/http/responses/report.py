@@ -30,23 +30,21 @@ def response_object(
         "instructions": request.instructions,
         "output": [],
         "error": None,
-        "tools": [],
         "truncation": "disabled",
-        "text": {"format": {"type": "text"}},
-        "reasoning": {"effort": None, "summary": None},
+        "reasoning": {"effort": request.effort, "summary": None},
         "usage": None,
         "timings": None,
         "stop_reason": None,
         "max_output_tokens": request.max_output_tokens,
         "store": request.store,
-        "background": False,
+        "background": request.background,
         "service_tier": "default",
         **_decoding(opened),
         **request.echo,
     }
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
+def usage_object(usage: Usage, thought_tokens: int = 0) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -54,7 +52,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "cache_write_tokens": usage.prompt_tokens - usage.cached_tokens,
         },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": thought_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
 

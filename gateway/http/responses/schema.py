@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.engine.conversation import Message
-from gateway.http.fields import at_least, optional, short, typed
+from gateway.http.fields import at_least, optional, short, typed, unsupported
+from gateway.http.formats import parse_text
 from gateway.http.responses.items import parse_input
 from gateway.http.responses.limits import (
     check_limits,
-    check_reasoning,
-    check_text,
-    check_tool_choice,
+    parse_effort,
     parse_include,
 )
 from gateway.http.sampling import Decoding, parse_decoding, parse_top_logprobs
+from gateway.http.sizes import bounded_tokens, require_small_schemas
+from gateway.http.tools import ToolUse, parse_tools
 from gateway.settings import Settings
 from models.errors import UserError
 
@@ -28,9 +29,9 @@ PROVENANCE = "speculation"
 
 @dataclass(frozen=True, slots=True)
 class CreateResponse:
-    """What a client asked for. Fields that only come back in the response are in `echo`.
+    """What a client asked for. What comes back in the response as it was sent is in `echo`.
 
-    `top_logprobs` None: log-probabilities are not wanted.
+    `top_logprobs` None: log-probabilities are not wanted. `effort` is what was said of thinking.
     """
 
     messages: tuple[Message, ...]
@@ -40,9 +41,12 @@ class CreateResponse:
     max_output_tokens: int | None
     store: bool
     stream: bool
+    background: bool
     decoding: Decoding
     top_logprobs: int | None
     provenance: bool
+    use: ToolUse
+    effort: str | None
     echo: Mapping[str, Any]
 
 
@@ -50,9 +54,10 @@ def parse_create(
     document: Mapping[str, Any], settings: Settings, api_key: str | None = None
 ) -> CreateResponse:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
+    require_small_schemas(document, settings.limits)
     check_limits(document)
-    check_text(document)
-    check_reasoning(document)
+    form = parse_text(document)
+    use, effort = parse_tools(document), parse_effort(document)
     included = parse_include(document, (LOGPROBS, PROVENANCE))
     store = optional(document, "store", bool)
     return CreateResponse(
@@ -60,15 +65,16 @@ def parse_create(
         model=optional(document, "model", str),
         instructions=optional(document, "instructions", str),
         previous_response_id=optional(document, "previous_response_id", str),
-        max_output_tokens=at_least(
-            optional(document, "max_output_tokens", int), 1, "max_output_tokens"
-        ),
+        max_output_tokens=bounded_tokens(document, "max_output_tokens", settings.limits),
         store=True if store is None else store,
         stream=optional(document, "stream", bool) or False,
-        decoding=parse_decoding(document, settings, api_key),
+        background=_background(document, store),
+        decoding=replace(parse_decoding(document, settings, api_key), constraint=form.constraint),
         top_logprobs=_top_logprobs(document, LOGPROBS in included),
         provenance=PROVENANCE in included,
-        echo=_echo(document),
+        use=use,
+        effort=effort,
+        echo={**_echo(document), **use.echo, "text": {"format": form.echo}},
     )
 
 
@@ -83,6 +89,14 @@ def parse_stream_id(document: Mapping[str, Any]) -> str | None:
     return stream_id
 
 
+def _background(document: Mapping[str, Any], store: bool | None) -> bool:
+    """Who goes on without a reader is read later, and so is stored."""
+    background = optional(document, "background", bool) or False
+    if background and store is False:
+        raise unsupported("background", True, "false with store false")
+    return background
+
+
 def _top_logprobs(document: Mapping[str, Any], included: bool) -> int | None:
     """OpenAI tells them only where they are included; who asks for some wants to see them."""
     wanted = parse_top_logprobs(document)
@@ -92,10 +106,7 @@ def _top_logprobs(document: Mapping[str, Any], included: bool) -> int | None:
 def _echo(document: Mapping[str, Any]) -> dict[str, Any]:
     """Fields without effect on this build that the response object repeats."""
     max_tool_calls = at_least(optional(document, "max_tool_calls", int), 1, "max_tool_calls")
-    parallel = optional(document, "parallel_tool_calls", bool)
     return {
-        "tool_choice": check_tool_choice(document),
-        "parallel_tool_calls": True if parallel is None else parallel,
         "max_tool_calls": max_tool_calls,
         "metadata": _metadata(document),
         "safety_identifier": optional(document, "safety_identifier", str),
@@ -107,6 +118,12 @@ def _metadata(document: Mapping[str, Any]) -> dict[str, str]:
     metadata = optional(document, "metadata", dict)
     if metadata is None:
         return {}
+    if len(metadata) > 16:
+        raise UserError(
+            f"metadata has {len(metadata)} entries; at most 16 are kept.",
+            code="invalid_value",
+            param="metadata",
+        )
     for key, value in metadata.items():
         typed(value, str, f"metadata.{short(key)}")
         if len(key) > 64 or len(value) > 512:
@@ -115,10 +132,4 @@ def _metadata(document: Mapping[str, Any]) -> dict[str, str]:
                 code="invalid_value",
                 param="metadata",
             )
-    if len(metadata) > 16:
-        raise UserError(
-            f"metadata has {len(metadata)} entries; at most 16 are kept.",
-            code="invalid_value",
-            param="metadata",
-        )
     return metadata

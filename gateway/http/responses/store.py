@@ -1,4 +1,4 @@
-"""Finished turns by response id, bounded."""
+"""Finished turns by the key of their response, bounded."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class TurnStore:
     def __len__(self) -> int:
         return len(self._turns)
 
-    def put(self, response_id: str, turn: Turn) -> None:
-        self.evict(response_id)
-        self._turns[response_id] = turn
+    def put(self, key: str, turn: Turn) -> None:
+        self.evict(key)
+        self._turns[key] = turn
         self._held += len(turn.text)
         while len(self._turns) > self._capacity or (
             self._held > self._characters and len(self._turns) > 1
         ):
             self.evict(next(iter(self._turns)))
 
-    def get(self, response_id: str) -> Turn | None:
-        turn = self._turns.get(response_id)
+    def get(self, key: str) -> Turn | None:
+        turn = self._turns.get(key)
         if turn is not None:
-            self._turns.move_to_end(response_id)
+            self._turns.move_to_end(key)
         return turn
 
-    def evict(self, response_id: str) -> None:
-        turn = self._turns.pop(response_id, None)
+    def evict(self, key: str) -> None:
+        turn = self._turns.pop(key, None)
         if turn is not None:
             self._held -= len(turn.text)
 
@@ -47,11 +47,12 @@ class Conversations:
 
     The newest response of each lane is kept with the connection, whatever its `store` says (of
     the `lanes` used last); a stored response is also in the gateway's `shared` store, which other
-    connections see.
+    connections of the same `owner` see.
     """
 
-    def __init__(self, shared: TurnStore, lanes: int) -> None:
+    def __init__(self, shared: TurnStore, lanes: int, owner: str | None = None) -> None:
         self._shared = shared
+        self._owner = owner
         self._lanes = lanes
         self._newest: OrderedDict[str | None, tuple[str, Turn]] = OrderedDict()
 
@@ -60,7 +61,7 @@ class Conversations:
         for kept_id, turn in self._newest.values():
             if kept_id == response_id:
                 return turn
-        stored = self._shared.get(response_id)
+        stored = self._shared.get(turn_key(self._owner, response_id))
         if stored is None:
             raise UserError(
                 f"Previous response {short(response_id)!r} not found.",
@@ -75,10 +76,15 @@ class Conversations:
         if len(self._newest) > self._lanes:
             self._newest.popitem(last=False)
         if store:
-            self._shared.put(response_id, turn)
+            self._shared.put(turn_key(self._owner, response_id), turn)
 
     def evict(self, response_id: str) -> None:
         """Forget what this connection kept under the id: its continuation failed."""
         for lane, (kept_id, _) in list(self._newest.items()):
             if kept_id == response_id:
                 del self._newest[lane]
+
+
+def turn_key(owner: str | None, response_id: str) -> str:
+    """What is stored is found by its owner alone, who is named by no text with a slash."""
+    return f"{owner or ''}/{response_id}"
