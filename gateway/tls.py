@@ -55,6 +55,8 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
 
 def _require_readable(path: Path) -> None:
     """OpenSSL does not say which of two files it could not read."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise _invalid(f"{path} is no regular file")
     try:
         with path.open("rb"):
             return

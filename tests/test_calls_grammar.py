@@ -134,5 +134,7 @@ def test_a_schema_cannot_say_that_it_need_not_be_enforced() -> None:
     grammar = calls_grammar(HERMES, (Tool("f", None, schema),), {}, several=False)
     assert '"lenient": false' in grammar
     assert '"whitespace_flexible": true' in grammar
+    odd = Tool("f", None, {"x-guidance": {"key_separator": "="}})
+    assert '"key_separator": ": "' in calls_grammar(HERMES, (odd,), {}, several=False)
     odd = Tool("f", None, {"x-guidance": 7})
     assert '"lenient": false' in calls_grammar(HERMES, (odd,), {}, several=False)

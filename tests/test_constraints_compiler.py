@@ -80,8 +80,11 @@ def test_texts_of_a_form_and_others(
         (json_schema({"allOf": [{"type": "string"}, {"type": "null"}]}), "nsatisfiable"),
         (
             json_schema({"x-guidance": {"lenient": True}, "propertyNames": {"maxLength": 2}}),
-            "propertyNames",
+            "whitespace_flexible, a boolean, alone",
         ),
+        (json_schema({"x-guidance": {"key_separator": "="}}), "whitespace_flexible"),
+        (json_schema({"x-guidance": {"whitespace_flexible": 1}}), "whitespace_flexible"),
+        (json_schema({"x-guidance": 5}), "whitespace_flexible"),
         (ConstraintSource("json_schema", "[" * 200 + "]" * 200), "is not a JSON schema"),
         (ConstraintSource("json_schema", "{"), "is not a JSON schema"),
     ],

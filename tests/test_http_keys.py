@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,12 @@ def test_a_bad_file_is_named_without_its_keys(
         read_keys(path)
     assert error.value.message == f"the file of API keys {path} {problem}."
     assert (error.value.code, error.value.param) == ("invalid_setting", "api_keys_file")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys")
+    with pytest.raises(UserError, match="is no regular file"):
+        read_keys(tmp_path / "keys")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import warnings
 from collections.abc import AsyncIterator
@@ -108,6 +109,12 @@ async def test_nothing_older_than_1_2_is_spoken(authority: Authority) -> None:
             old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await certificate_of(place, old)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key.pem")
+    with pytest.raises(UserError, match=r"key\.pem is no regular file"):
+        Tls(tmp_path / "key.pem", None)
 
 
 async def test_a_client_without_tls_gets_nothing(authority: Authority) -> None:

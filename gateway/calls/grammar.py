@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.calls.dialects import ARGUMENTS, CALL, CALLED, CALLS, PYTHON, Manner
 from gateway.calls.tools import Tool
-from models.constraints.source import JSON_FORM
+from models.constraints.source import FREE_SPACE, JSON_FORM, OWN_FORM
 
 MOST_CALLS = 16
 """In one answer that must call: small models would go on until their context is full."""
@@ -88,7 +88,9 @@ def _arguments(tool: Tool) -> str:
 
 
 def _schema(schema: Mapping[str, Any]) -> str:
-    """What cannot be enforced is an error, whatever the schema says of that."""
-    own = schema.get("x-guidance")
-    form = {**JSON_FORM, **(own if isinstance(own, dict) else {}), "lenient": False}
-    return json.dumps({**schema, "x-guidance": form}, ensure_ascii=False)
+    """What cannot be enforced is an error, whatever the schema says of that; of its own wishes for
+    the form only free whitespace leaves JSON."""
+    own = schema.get(OWN_FORM)
+    free = isinstance(own, dict) and own.get(FREE_SPACE) is True
+    form = {**JSON_FORM, FREE_SPACE: free, "lenient": False}
+    return json.dumps({**schema, OWN_FORM: form}, ensure_ascii=False)

@@ -112,7 +112,11 @@ def read_keys(path: Path) -> list[ApiKey]:
     Raises `UserError`: a file without keys is an error, because no keys at all let everybody in.
     """
     try:
-        raw = path.read_bytes()
+        # Reading a pipe or a device may never end, and everybody would wait for it.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise _invalid(path, "is no regular file")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise _invalid(path, f"cannot be read: {error.strerror or error}") from None
     if len(raw) > MOST_BYTES:

@@ -10,7 +10,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from models.constraints.guide import Grammar, reason_of, shortened
-from models.constraints.source import JSON_FORM, ConstraintSource
+from models.constraints.source import FREE_SPACE, JSON_FORM, OWN_FORM, ConstraintSource
 from models.constraints.trial import Trial
 from models.constraints.vocabulary import Encoder, make_vocabulary
 
@@ -86,7 +86,18 @@ def grammar_text(source: ConstraintSource) -> str:
     schema = ANY_OBJECT if source.kind == "json_object" else source.text
     form: Any = dict(JSON_FORM)
     try:
+        _require_own_form(source, json.loads(schema))
         # What cannot be enforced is an error, whatever the schema says of that.
         return LLMatcher.grammar_from_json_schema(schema, form, {"lenient": False})
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise source.refusal(f"is not a JSON schema: {shortened(str(error))}") from error
+
+
+def _require_own_form(source: ConstraintSource, schema: Any) -> None:
+    """A schema may leave whitespace free. With separators of its own it would be no JSON."""
+    own = schema.get(OWN_FORM) if isinstance(schema, dict) else None
+    if own is None:
+        return
+    known = isinstance(own, dict) and own.keys() <= {FREE_SPACE}
+    if not known or not isinstance(own.get(FREE_SPACE, False), bool):
+        raise source.refusal(f"has an {OWN_FORM}, which may hold {FREE_SPACE}, a boolean, alone")

@@ -20,12 +20,13 @@ MOST_CHARACTERS: Mapping[Kind, int] = MappingProxyType(
         "calls": 262_144,
     }
 )
+OWN_FORM, FREE_SPACE = "x-guidance", "whitespace_flexible"
 JSON_FORM: Mapping[str, Any] = MappingProxyType(
-    {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+    {"item_separator": ", ", "key_separator": ": ", FREE_SPACE: False}
 )
 """JSON is on one line, with a space behind commas and colons, as in most of what models have read:
 where whitespace is free small models do not find out of it, and where it is given it need not be
-guessed. A schema's own `x-guidance` says otherwise."""
+guessed. A schema's own `x-guidance` can leave it free."""
 
 MOST_RULES = 1000
 """Rules of a grammar: they are compiled one inside the other."""
