@@ -70,7 +70,8 @@ async def connect(
     client = RawSocket(reader, writer)
     try:
         writer.write(handshake(url, path))
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS)
+        async with asyncio.timeout(_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
     except BaseException:
         await client.reset()
         raise

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -29,6 +29,7 @@ PLAIN = {"policy": "off"}
 _ASKED = "Tell me a long story about ship number {number}."
 _GATHER_SECONDS = 60.0
 _SETTLE_SECONDS = 15.0
+_CANCEL_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 
 
@@ -137,11 +138,9 @@ class _Weather:
             yield
         finally:
             scene.slots_taken.clear()
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for error in ended:
-            if isinstance(error, Exception):
+            await _end(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _gathered(self) -> None:
@@ -205,6 +204,16 @@ class _Weather:
             await asyncio.sleep(_POLL_SECONDS)
         self._free.append(free)
         self._waiting.append(waiting)
+
+
+async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel them until they have ended: in the moment in which a connection ends, too, a single
+    cancellation can be lost."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
 
 
 def common_span(seen: Sequence[Sequence[Arrival]]) -> tuple[float, float]:
