@@ -15,7 +15,7 @@ KEY := $(DEVICE)-$(shell cksum < pyproject.toml | tr ' ' '-')
 USER_STAMP := $(VENV)/installed-$(KEY)
 DEV_STAMP := $(VENV)/installed-dev-$(KEY)
 
-.PHONY: setup run test lint clean demo browser
+.PHONY: setup run test lint clean demo browser systemd
 
 setup: $(USER_STAMP) demo
 
@@ -23,7 +23,7 @@ setup: $(USER_STAMP) demo
 run: setup
 	@exec $(BIN)/outpace serve $(ARGS)
 
-test: lint demo browser
+test: lint demo browser systemd
 	@$(BIN)/python -m pytest
 
 lint: $(DEV_STAMP)
@@ -38,6 +38,10 @@ demo: $(USER_STAMP)
 # The page's tests drive Chromium, which is no Python package.
 browser:
 	@.ci/browser
+
+# Tests of the service run systemd's tools, and promtool.
+systemd:
+	@.ci/systemd
 
 $(USER_STAMP): | $(VENV)/device-$(DEVICE)
 	@echo "==> Installing Outpace with [$(DEVICE),export] into $(VENV) (first time: minutes)"

@@ -108,6 +108,7 @@ class Client:
         provenance: bool = False,
         ignore_eos: bool = False,
         form: Mapping[str, Any] | None = None,
+        prediction: str | None = None,
         seen: list[Arrival] | None = None,
     ) -> WireAnswer:
         """The whole answer. Its arrivals go into `seen` as they come, which needs provenance.
@@ -127,6 +128,8 @@ class Client:
             request["ignore_eos"] = True
         if form is not None:
             request["text"] = {"format": dict(form)}
+        if prediction is not None:
+            request["prediction"] = {"type": "content", "content": prediction}
         sent = time.perf_counter()
         await self.send(request)
         return await self._collect(sent, seen)

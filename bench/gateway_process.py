@@ -30,6 +30,9 @@ class GatewayProcess:
     pid: int
     log: Path
 
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
 
 @asynccontextmanager
 async def running_gateway(setup: Setup, **settings: object) -> AsyncIterator[GatewayProcess]:

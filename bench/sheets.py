@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.markdown import table
 from bench.report import Table
 from bench.run.schema import REASONS
 
@@ -48,13 +49,3 @@ def reasons() -> str:
     return "\n".join(
         f"- **{word.replace('_', ' ')}**: {meaning}" for word, meaning in REASONS.items()
     )
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """`rows` under `header`, as Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +68,8 @@ class CountingService(ModelService):
         window = verified.result.window
         assert window is not None, "results of a run show whole rows"
         counted = _CountedWindow(window.workspace, window.run, window.start, self._note)
-        result = dataclasses.replace(verified.result, window=counted)
-        return dataclasses.replace(verified, result=result)
+        result = verified.result._replace(window=counted)
+        return verified._replace(result=result)
 
     def _note(self) -> None:
         self.whole_rows += 1

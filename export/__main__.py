@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -22,10 +22,11 @@ from export.options import (
     weight_type_of,
 )
 from export.progress import Progress
-from export.recipe import recipe
+from export.recipe import changed_parts, recipe
 from export.sources import expanded
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
+from models.nearest import unrecognized
 from models.package import Manifest, Package, load_package
 from models.processor import integer_form
 
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments[:1]) == ["train"]:
         return _train(arguments[1:])
-    options = parser().parse_args(arguments)
+    known = parser()
+    options, unknown = known.parse_known_args(arguments)
+    if unknown:
+        known.error(unrecognized(unknown, known.format_usage()))
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         check_together(options)
@@ -158,8 +162,9 @@ def _kept(out: Path, weight_type: str, device: str, rows: tuple[int, ...]) -> bo
     except UserError as error:
         print(f"{out} is no valid package: {error.message}")
         return False
-    if not _same(package, weight_type, device, rows):
-        print(f"{out} was made from another checkpoint, with other settings or by other code.")
+    reasons = list(_differences(package, weight_type, device, rows))
+    if reasons:
+        print(f"{out} is built anew: {'; '.join(reasons)}.")
         _name_lost(package)
         return False
     print(f"{out} is valid and up to date; --force builds it again.")
@@ -174,18 +179,26 @@ def _name_lost(package: Package) -> None:
         print(f"  its {spec.kind} drafter {spec.checkpoint} goes; --into adds it again.")
 
 
-def _same(package: Package, weight_type: str, device: str, rows: tuple[int, ...]) -> bool:
+def _differences(
+    package: Package, weight_type: str, device: str, rows: tuple[int, ...]
+) -> Iterator[str]:
+    """Why `package` is not what would be built now, in words."""
     from export.sources import DEMO_CHECKPOINT
 
     target = package.manifest.target
-    return (
-        target.checkpoint == DEMO_CHECKPOINT
-        and target.weight_type == weight_type
-        and target.device == device
-        and package.row_counts == rows
-        and target.integer_form in (None, integer_form())
-        and package.manifest.settings.get("recipe") == recipe()
-    )
+    for name, found, wanted in (
+        ("checkpoint", target.checkpoint, DEMO_CHECKPOINT),
+        ("weight type", target.weight_type, weight_type),
+        ("device", target.device, device),
+        ("row counts", _listed(package.row_counts), _listed(rows)),
+    ):
+        if found != wanted:
+            yield f"its {name}: {found}, not {wanted}"
+    if target.integer_form not in (None, integer_form()):
+        yield f"its integer products are {target.integer_form}; here {integer_form()} is faster"
+    before, now = package.manifest.settings.get("recipe", ""), recipe()
+    if before != now:
+        yield from changed_parts(before, now)
 
 
 def _quieten() -> None:

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from export.runner import KV_TYPES, checking_session
+from models.package import FEATURE_INDEX
 
 Features = NDArray[np.float32]
 _PAST, _PRESENT = "past.", "present."
@@ -58,6 +59,7 @@ class ChainRunner:
         if features is not None:
             kind = KV_TYPES[self._inputs["features"].type]
             self._feed("features", np.ascontiguousarray(features, kind))
+            self._feed(FEATURE_INDEX, np.arange(count, dtype=np.int64))
         for step in range(self.steps):
             end = past + count + step
             positions = np.arange(past, end) if step == 0 else np.array([end - 1])

@@ -20,6 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.heads.step import StepGraph
+from export.kept_features import read_features
 from export.replicas import distinct
 from export.unroll import VOCABULARY, unroll
 from export.unroll_tree import unroll_tree
@@ -47,8 +48,13 @@ def write_drafter(
     steps: Sequence[int] = STEP_COUNTS,
     depths: Sequence[int] = (),
     width: int = 0,
+    device: str = "cpu",
 ) -> DrafterFiles:
-    """Write the graphs of a drafter whose step has its final weights (`lowering.lower`)."""
+    """Write the graphs of a drafter whose step has its final weights (`lowering.lower`).
+
+    On a GPU they read the slot's features in place.
+    """
+    finish = read_features if device != "cpu" else _as_it_is
     weights, skeleton, references = _write_weights(directory, kind, step)
     if step.ids is not None:
         # For the host, which makes the noise of these tokens.
@@ -56,11 +62,16 @@ def write_drafter(
     graphs, trees = {}, {}
     for count in steps:
         graphs[str(count)] = f"{kind}.k{count}.onnx"
-        _save(unroll(skeleton, count), references, directory / graphs[str(count)])
+        _save(finish(unroll(skeleton, count)), references, directory / graphs[str(count)])
     for depth in depths:
         trees[str(depth)] = f"{kind}.tree.d{depth}.onnx"
-        _save(unroll_tree(skeleton, depth, width), references, directory / trees[str(depth)])
+        tree = finish(unroll_tree(skeleton, depth, width))
+        _save(tree, references, directory / trees[str(depth)])
     return DrafterFiles(graphs, trees, weights)
+
+
+def _as_it_is(model: onnx.ModelProto) -> onnx.ModelProto:
+    return model
 
 
 def _write_weights(

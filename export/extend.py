@@ -180,6 +180,13 @@ def _with_features(
         compact = [target.compact_graph] if target.compact_graph else []
         _link(package, [*names, *compact], staging)
         return target, parity
+    if target.device == "tensorrt":
+        raise UserError(
+            "graphs for TensorRT cannot be given further features: export the package again, with"
+            " its drafters.",
+            code="invalid_option",
+            param="--into",
+        )
     reference = make_reference(checkpoint, target.context_length, features, progress)
     with progress.step("giving the target's graphs the features that drafters read"):
         stored = onnx.load(str(package.file(target.graphs["1"])), load_external_data=False)

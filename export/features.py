@@ -18,11 +18,13 @@ from export.graph import Graph
 from export.quantization.basis import Basis, noted_basis
 from export.quantization.rotation import Matrix
 from export.rows import FEATURES
+from models.package import FEATURE_INDEX, KEPT
 
 HIDDEN, TAPS = FEATURES
 _FINAL_NORM = "final_norm"
 _ATTENTION = "GroupQueryAttention"
 _SKIP_SUM = 3
+_PLACES = (KEPT.rstrip("."), FEATURE_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ def without_features(model: onnx.ModelProto) -> onnx.ModelProto:
     kept = [output for output in copy.graph.output if output.name.split(".")[0] not in FEATURES]
     del copy.graph.output[:]
     copy.graph.output.extend(kept)
+    # Where they are written in place they have inputs too.
+    inputs = [each for each in copy.graph.input if each.name.split(".")[0] not in _PLACES]
+    del copy.graph.input[:]
+    copy.graph.input.extend(inputs)
     Graph(copy).finish()
     return copy
 

@@ -74,7 +74,14 @@ class HeadPlan:
             depths = () if step.later else TREE_DEPTHS
             width = min(TREE_WIDTH, info.draft_vocab) if depths else 0
             stored = lower(step, site.target.device)
-            files = write_drafter(site.directory, self.kind, stored, depths=depths, width=width)
+            files = write_drafter(
+                site.directory,
+                self.kind,
+                stored,
+                depths=depths,
+                width=width,
+                device=site.target.device,
+            )
         path = site.directory / files.graphs[str(_LONGEST)]
         with progress.step("checking its drafts with torch"):
             parity = self._check(step, path, site)

@@ -34,13 +34,14 @@ Array = NDArray[np.float32]
 
 
 def lower(step: StepGraph, device: str, *, form: str | None = None) -> StepGraph:
-    """The step with its weights as `device` (`cpu` or `cuda`) likes them.
+    """The step with its weights as `device` likes them: `cpu`, `cuda`, or `tensorrt`, beside which
+    drafters run on CUDA.
 
     `form` is what integer products the processor makes exactly (None: this one). `entry` stays in
     fp32 on a CPU: a target's taps have dimensions hundreds of times larger than the rest, which a
     scale per row would round to nothing.
     """
-    if device == "cuda":
+    if device != "cpu":
         return _each(step, to_half, entry=True)
     levels = _LEVELS[form or integer_form()]
     return _each(step, lambda model: to_integers(model, levels), entry=False)

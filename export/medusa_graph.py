@@ -11,17 +11,20 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from export.heads.step import StepGraph
+from export.kept_features import read_features
 from export.lowering import lower
 from export.runner import checking_session
+from models.package import FEATURE_INDEX
 
 _FLOATS = ("top_values", "logsumexp")
 
 
 def lower_medusa(model: onnx.ModelProto, device: str) -> onnx.ModelProto:
-    """As steps are lowered; outputs stay fp32."""
+    """As steps are lowered; outputs stay fp32. On a GPU it reads the slot's features in place."""
     lowered = lower(StepGraph(model, None, None), device).model
-    if device == "cuda":
+    if device != "cpu":
         _widen_outputs(lowered)
+        return read_features(lowered)
     return lowered
 
 
@@ -46,8 +49,12 @@ class MedusaRunner:
         self._session = checking_session(path, device)
         half = self._session.get_inputs()[0].type == "tensor(float16)"
         self._kind: Any = np.float16 if half else np.float32
+        self._indexed = len(self._session.get_inputs()) > 1
 
     def draft(self, state: NDArray[np.float32]) -> list[int]:
         """The best token of every head for the last hidden state [hidden]."""
-        (ids,) = self._session.run(["top_ids"], {"features": state[None].astype(self._kind)})
+        feeds = {"features": state[None].astype(self._kind)}
+        if self._indexed:
+            feeds[FEATURE_INDEX] = np.zeros(1, np.int64)
+        (ids,) = self._session.run(["top_ids"], feeds)
         return [int(token) for token in ids[:, 0]]

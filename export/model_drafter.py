@@ -51,7 +51,13 @@ class ModelPlan:
             width = min(TREE_WIDTH, vocabulary) if depths else 0
             stored = lower(step, site.target.device)
             files = write_drafter(
-                site.directory, self.kind, stored, steps=STEPS, depths=depths, width=width
+                site.directory,
+                self.kind,
+                stored,
+                steps=STEPS,
+                depths=depths,
+                width=width,
+                device=site.target.device,
             )
         path = site.directory / files.graphs[str(_LONGEST)]
         with progress.step("checking its drafts with torch"):

@@ -19,7 +19,14 @@ _NOT_ON = {
         "w8a8": "CUDA has no kernels for it; use fp16, int8 or int4",
         "fp32": "attention on CUDA needs fp16; use fp16, int8 or int4",
     },
+    "tensorrt": dict.fromkeys(
+        ("w8a8", "int8", "int4", "fp32"),
+        "the graphs for TensorRT are in half precision; use fp16",
+    ),
 }
+NO_SELF_SPECULATION = (
+    "needs the target's graph on CUDA or a CPU: for TensorRT it is written in other operators."
+)
 _OF_NEW_PACKAGES = ("--out", "--dtype", "--device", "--rows", "--context", "--name", "--force")
 
 
@@ -33,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--demo", action="store_true", help="SmolLM2-135M-Instruct")
     made.add_argument("--into", type=Path, metavar="DIR", help="add drafters to this package")
     made.add_argument("--out", type=Path, metavar="DIR", help="the package (default with --demo)")
-    made.add_argument("--dtype", choices=WEIGHT_TYPES, help="weights (cpu: w8a8, cuda: fp16)")
-    made.add_argument("--device", choices=("cpu", "cuda"), help="default: cpu")
+    made.add_argument("--dtype", choices=WEIGHT_TYPES, help="weights (cpu: w8a8, else fp16)")
+    made.add_argument("--device", choices=tuple(_NOT_ON), help="default: cpu")
     made.add_argument("--rows", metavar=_ROWS, help="row counts, with 1")
     made.add_argument("--context", type=int, metavar="N", help="tokens (at most 8192 by default)")
     made.add_argument("--name", help="the model's name on the wire")
@@ -77,6 +84,8 @@ def check_together(options: argparse.Namespace) -> None:
         raise invalid("--target", "--demo is a target of its own: leave out --target or --demo.")
     elif not options.demo and options.target is None:
         raise invalid("--target", "nothing to export: give --target SOURCE, --demo, or --into DIR.")
+    if options.device == "tensorrt" and options.self_speculative is not None:
+        raise invalid(SELF_SPECULATIVE, f"{SELF_SPECULATIVE} {NO_SELF_SPECULATION}")
     if options.prompts is not None and not (wanted or options.demo):
         raise invalid("--prompts", "--prompts are for drafters, and none is asked for.")
 
@@ -125,7 +134,7 @@ def demo_drafters() -> tuple[Wanted, ...]:
 
 def weight_type_of(options: argparse.Namespace) -> str:
     device = device_of(options)
-    weight_type: str = options.dtype or ("fp16" if device == "cuda" else "w8a8")
+    weight_type: str = options.dtype or ("w8a8" if device == "cpu" else "fp16")
     if weight_type in _NOT_ON[device]:
         reason = _NOT_ON[device][weight_type]
         raise invalid("--dtype", f"--dtype {weight_type} --device {device}: {reason}.")

@@ -147,7 +147,7 @@ def _write_graphs(
     integer_form = None
     if not exact:
         stored, quality, integer_form = _quantised(request, checkpoint, plain, progress)
-        if request.device == "cuda":
+        if request.device != "cpu":
             stored = to_half(stored)
         skeleton = externalise(stored, staging / WEIGHTS)
         skeleton = give_features(skeleton, features, staging)
@@ -156,7 +156,10 @@ def _write_graphs(
         figures = check_graphs(graphs, reference, request.weight_type, request.device)
     progress.line("  stored: " + listed(figures))
     if not graphs.trees:
-        progress.line("  no graphs for trees: a sliding window is narrower than the context")
+        reason = "a sliding window is narrower than the context"
+        if request.device == "tensorrt":
+            reason = "TensorRT verifies chains only"
+        progress.line(f"  no graphs for trees: {reason}")
     return Built(graphs, parity | figures, quality, integer_form)
 
 
@@ -229,7 +232,7 @@ def _target(
         context_length=context,
         eos_ids=checkpoint.eos_ids,
         top_k=min(TOP_K, checkpoint.vocab_size),
-        kv_type="fp16" if request.device == "cuda" else "fp32",
+        kv_type="fp32" if request.device == "cpu" else "fp16",
         integer_form=built.integer_form,
         graphs={str(rows): path.name for rows, path in built.graphs.chains.items()},
         tree_graphs={str(rows): path.name for rows, path in built.graphs.trees.items()},

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from models.package import FEATURE_INDEX, KEPT
 from models.trees import HIDDEN, attention_bias, depths
 
 KV_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -79,6 +80,12 @@ class GraphRunner:
             for output in self._session.get_outputs()
             if not output.name.startswith("present.")
         ]
+        self._kept = {
+            value.name.removeprefix(KEPT): self._keep(value, capacity)
+            for value in self._session.get_inputs()
+            if value.name.startswith(KEPT)
+        }
+        self._results = [name for name in self._results if name not in self._kept]
         pasts = [i for i in self._session.get_inputs() if i.name.startswith("past.")]
         self.rows = 1 + max(int(value.name.split(".")[2]) for value in pasts)
         for value in pasts:
@@ -107,7 +114,19 @@ class GraphRunner:
             self._binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(self._binding)
         outputs = self._binding.get_outputs()[-len(self._results) :]
-        return {n: v.numpy() for n, v in zip(self._results, outputs, strict=True)}
+        found = {n: v.numpy() for n, v in zip(self._results, outputs, strict=True)}
+        for name, buffer in self._kept.items():
+            step = steps[int(name.partition(".")[2])]
+            found[name] = buffer.numpy()[step.past : step.past + len(step.tokens)].copy()
+        return found
+
+    def _keep(self, value: Any, capacity: int) -> ort.OrtValue:
+        """A buffer that a feature is written to in place."""
+        zeros = np.zeros((capacity, value.shape[1]), KV_TYPES[value.type])
+        buffer = ort.OrtValue.ortvalue_from_numpy(zeros, self._device, 0)
+        self._binding.bind_ortvalue_input(value.name, buffer)
+        self._binding.bind_ortvalue_output(value.name.removeprefix(KEPT), buffer)
+        return buffer
 
     def _feed_rows(self, steps: Sequence[RowStep]) -> None:
         begin = 0
@@ -122,6 +141,8 @@ class GraphRunner:
                 self._feed("position_ids", positions)
             self._feed(f"seqlens_k.{row}", np.array([total - 1], np.int32))
             self._feed(f"total_length.{row}", np.array(total, np.int32))
+            places = np.arange(step.past, total, dtype=np.int64)[:, None]
+            self._feed(f"{FEATURE_INDEX}.{row}", places)
             bias = f"attention_bias.{row}"
             if bias in self._inputs:
                 self._feed(bias, _bias(step, total, self._kv_type))

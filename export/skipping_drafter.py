@@ -10,11 +10,13 @@ from export.drafter_parity import first_difference, shown
 from export.drafter_site import Site
 from export.layer_agreement import Agreement
 from export.layer_search import LayerSearch, choose_layers, costs_of
+from export.options import NO_SELF_SPECULATION, invalid
 from export.parity import failed
 from export.progress import Progress
 from export.runner import GraphRunner, RowStep
 from export.self_speculative import LayerChoice, keep_layers
 from export.unroll import unroll
+from export.wanted import SELF_SPECULATIVE
 from export.writer import save_graph
 from models.package import DrafterSpec
 
@@ -41,6 +43,8 @@ class SkippingPlan:
 
     def write(self, site: Site, progress: Progress) -> DrafterSpec:
         target = site.target
+        if target.device == "tensorrt":
+            raise invalid(SELF_SPECULATIVE, f"{SELF_SPECULATIVE} {NO_SELF_SPECULATION}")
         with progress.steps() as report:
             report("answering prompts to judge layers by")
             judge = Agreement(site.stored, site.answers)

@@ -9,8 +9,36 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from gateway.commands import chat, doctor, serve, top
+from gateway.commands import (
+    chat,
+    check,
+    doctor,
+    install_service,
+    load,
+    ps,
+    serve,
+    switch,
+    top,
+    uninstall_service,
+    unload,
+)
+from gateway.settings_sources import check_environment
 from models.errors import UserError
+from models.nearest import unrecognized
+
+COMMANDS = (
+    serve,
+    chat,
+    ps,
+    load,
+    unload,
+    switch,
+    top,
+    check,
+    doctor,
+    install_service,
+    uninstall_service,
+)
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -20,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed, unknown = _parser().parse_known_args(arguments)
     if unknown:
         # argparse alone would show the usage of `outpace`, which does not name a command's flags.
-        parsed.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+        parsed.refuse(unrecognized(unknown, parsed.usage))
     try:
+        check_environment(os.environ)
         status: int = parsed.run(parsed)
         sys.stdout.flush()
     except UserError as error:
@@ -55,12 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"outpace {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (serve, chat, top, doctor):
-        name = command.__name__.rpartition(".")[2]
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2].replace("_", "-")
         summary = (command.__doc__ or "").partition("\n")[0]
         added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         command.add_arguments(added)
-        added.set_defaults(run=command.run, refuse=added.error)
+        usage = added.format_usage()
+        added.set_defaults(run=command.run, refuse=added.error, usage=usage)
     return parser
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from gateway.trace import CURRENT
 
@@ -45,9 +45,33 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
+class PatientHandler(logging.StreamHandler[TextIO]):
+    """Lines that cannot be written, on a full disk for example, are lost; nothing else is. How many
+    were is said with the first that can."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lost, self._lost = self._lost, 0
+        super().emit(record)
+        if lost and not self._lost:
+            told = (logging.WARNING, __file__, 0, "%d lines of the log were lost", (lost,), None)
+            super().emit(logging.LogRecord(__name__, *told))
+        elif lost:
+            self._lost += lost
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        if isinstance(sys.exc_info()[1], OSError):
+            self._lost += 1
+        else:
+            super().handleError(record)
+
+
 def configure_logs(level: str, form: str) -> None:
     """Everything to stderr but what serve says of itself, which goes to stdout."""
-    handler, said = logging.StreamHandler(sys.stderr), logging.StreamHandler(sys.stdout)
+    handler, said = PatientHandler(sys.stderr), PatientHandler(sys.stdout)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(TEXT))
     said.setFormatter(
         JsonFormatter() if form == "json" else logging.Formatter(f"{SAID}: %(message)s")

@@ -24,11 +24,12 @@ from gateway.engine.requests import (
     named_policy,
     needed_by_policy,
 )
+from gateway.fleet.terms import Terms
 from gateway.limits import DEEPEST, Limits
 from models.errors import UserError
 from models.locations import default_package_path
 from models.package import DRAFTER_KINDS
-from models.providers import DEVICES
+from models.providers import DEVICES, GEMMS
 
 SECRET = frozenset({"api_keys"})
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
@@ -49,6 +50,7 @@ TABLES: Mapping[str, str] = MappingProxyType({"speculation_": "speculation", "li
 _ENGINE = EngineOptions()
 _SPECULATION = Speculation()
 _LIMITS = Limits()
+_TERMS = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,20 @@ class Settings:
     of the policy `slo`. `queue_seconds` bounds the wait for a slot, `request_seconds` a whole
     request (None: no end). `drain_seconds` is how long running answers may go on after a request to
     stop; `keep_seconds` how long a finished response can be had again. `insecure` allows an address
-    beyond this machine without keys. `temperature` is that of requests that name none.
+    beyond this machine without keys. `temperature` is that of requests that name none. `package` is
+    the default one, or a directory of packages; `packages` are further ones. What nobody used for
+    `keep_alive` is unloaded (negative: nothing is); `load_seconds` bounds the wait for a package,
+    `stuck_seconds` a run of the device. `admins` are the names of the keys that may load and
+    unload.
     """
 
     package: Path = field(default_factory=default_package_path)
+    packages: tuple[Path, ...] = ()
+    keep_alive: float = _TERMS.keep_alive
+    load_seconds: float = _TERMS.load_seconds
+    stuck_seconds: float | None = _TERMS.stuck_seconds
+    stuck_exit_seconds: float = _TERMS.stuck_exit_seconds
+    admins: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8765
     device: str = "auto"
@@ -94,6 +106,11 @@ class Settings:
     speculation_pacing: str = _SPECULATION.pacing
     ngram_store: Path | None = None
     ngram_store_mib: int = _ENGINE.ngram_store_mib
+    gpu_memory_mib: int | None = None
+    gpu_graphs: bool = _ENGINE.gpu_graphs
+    gpu_strict_width: int | None = None
+    gpu_gemm: str = _ENGINE.gpu_gemm
+    gpu_share_weights: bool = _ENGINE.gpu_share_weights
     limits_connections: int = _LIMITS.connections
     limits_message_bytes: int = _LIMITS.message_bytes
     limits_header_bytes: int = _LIMITS.header_bytes
@@ -109,6 +126,9 @@ class Settings:
     def __post_init__(self) -> None:
         _in_range(self)
         _one_of("device", self.device, DEVICES)
+        _one_of("gpu_gemm", self.gpu_gemm, GEMMS)
+        if self.gpu_strict_width is not None and not self.gpu_graphs:
+            raise invalid("gpu_strict_width", "needs gpu_graphs: only captured runs have one width")
         _one_of("log_level", self.log_level, LOG_LEVELS)
         _one_of("log_format", self.log_format, LOG_FORMATS)
         if self.tls_key is not None and self.tls_certificate is None:
@@ -153,6 +173,17 @@ class Settings:
         return Limits(**{name: getattr(self, f"limits_{name}") for name in names})
 
     @property
+    def terms(self) -> Terms:
+        return Terms(
+            keep_alive=self.keep_alive,
+            load_seconds=self.load_seconds,
+            queue=self.queue,
+            drain_seconds=self.drain_seconds,
+            stuck_seconds=self.stuck_seconds,
+            stuck_exit_seconds=self.stuck_exit_seconds,
+        )
+
+    @property
     def engine_options(self) -> EngineOptions:
         return EngineOptions(
             device=self.device,
@@ -166,6 +197,11 @@ class Settings:
             trees=self.trees,
             ngram_store=self.ngram_store,
             ngram_store_mib=self.ngram_store_mib,
+            gpu_memory_mib=self.gpu_memory_mib,
+            gpu_graphs=self.gpu_graphs,
+            gpu_strict_width=self.gpu_strict_width,
+            gpu_gemm=self.gpu_gemm,
+            gpu_share_weights=self.gpu_share_weights,
             drafter=OFF if self.speculation_policy == "off" else self.speculation_drafter,
         )
 
@@ -190,8 +226,14 @@ def _in_range(settings: Settings) -> None:
         ("prefill_chunk", 2, 1 << 16),
         ("busy_chunk", 2, 1 << 16),
         ("ngram_store_mib", 1, 1 << 20),
+        ("gpu_memory_mib", 64, 1 << 20),
+        ("gpu_strict_width", 2, 16),
         ("drain_seconds", 0, 3600),
         ("keep_seconds", 0, 86_400),
+        ("keep_alive", -1, 31_536_000),
+        ("load_seconds", 0, 86_400),
+        ("stuck_seconds", 1, 86_400),
+        ("stuck_exit_seconds", 0, 86_400),
         ("temperature", 0, 2),
         ("speculation_length", 1, MAX_DRAFT_LENGTH),
         ("speculation_tpot_ms", LEAST_TPOT_MS, MOST_TPOT_MS),

@@ -19,8 +19,14 @@ from gateway.settings import TABLES, Settings, invalid, written
 from models.errors import UserError
 
 PREFIX = "OUTPACE_"
-# Read by others: the cache's place, this file's place, and the key and address a client uses.
-RESERVED = frozenset({"OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"})
+# Read by others: the cache's place, this file's place, the key and address a client uses, and what
+# the tests are told.
+RESERVED = frozenset(
+    {
+        *("OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"),
+        *("OUTPACE_ARTEFACTS", "OUTPACE_CHROMIUM", "OUTPACE_FUZZ"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +101,20 @@ def _flattened(document: Mapping[str, Any], path: Path) -> Iterable[tuple[str, A
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Found]:
     known = {PREFIX + name.upper(): name for name in KINDS}
-    values = {}
-    for variable, text in environment.items():
-        if variable.startswith(PREFIX) and variable not in RESERVED:
-            name = _known(variable, known, "the environment")
-            values[name] = _found_text(name, text, variable)
-    return values
+    check_environment(environment)
+    return {
+        known[variable]: _found_text(known[variable], text, variable)
+        for variable, text in environment.items()
+        if variable in known
+    }
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raise `UserError` (`unknown_setting`) for a variable of ours that nobody reads."""
+    known = {name: name for name in (*(PREFIX + name.upper() for name in KINDS), *RESERVED)}
+    for variable in environment:
+        if variable.startswith(PREFIX):
+            _known(variable, known, "the environment")
 
 
 def _known(key: str, known: Mapping[str, str], where: str) -> str:
@@ -124,7 +138,8 @@ def _from_text(name: str, text: str, where: str) -> Any:
     if optional and text.lower() in ("", "none", "auto"):
         return None
     if kind is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        return tuple(_expanded(Path(part), where) if _of_paths(name) else part for part in parts)
     if kind is bool:
         if text.lower() not in ("1", "0", "true", "false", "yes", "no"):
             raise invalid(where, f"must be true or false, not {text!r}")
@@ -152,6 +167,9 @@ def _from_toml(name: str, value: Any, path: Path, where: str) -> Any:
     if kind is tuple:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise invalid(where, "must be an array of strings")
+        if _of_paths(name):
+            beside = path.absolute().parent
+            return tuple(beside / _expanded(Path(item), where) for item in value)
         return tuple(value)
     if kind is Path and isinstance(value, str):
         # Relative to the file, so that a package beside it is found from anywhere.
@@ -169,6 +187,10 @@ def _expanded(path: Path, where: str) -> Path:
         return path.expanduser()
     except RuntimeError:
         raise invalid(where, f"names the home of a user who is not known here: {path}") from None
+
+
+def _of_paths(name: str) -> bool:
+    return Path in get_args(KINDS[name])
 
 
 def _plain(kind: Any) -> tuple[type, bool]:

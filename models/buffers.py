@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.providers import Provider, load_onnxruntime
 
@@ -17,11 +18,19 @@ _ELEMENT_TYPES: dict[int, FloatType] = {1: np.float32, 10: np.float16}
 
 
 def allocate(shape: tuple[int, ...], kind: FloatType, provider: Provider) -> Any:
-    """An OrtValue on the provider's device; zeros where that is the host."""
-    ort = load_onnxruntime()
-    if provider.memory == "cpu":
-        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=kind))
-    return ort.OrtValue.ortvalue_from_shape_and_type(shape, kind, provider.memory, 0)
+    """An OrtValue of zeros on the provider's device.
+
+    What a kernel reads of a buffer beyond what was written must be finite: it is multiplied by 0.
+    """
+    return place(np.zeros(shape, dtype=kind), provider)
+
+
+def place(values: NDArray[Any], provider: Provider) -> Any:
+    """An OrtValue of these values on the provider's device; on the host it is `values` itself."""
+    make = load_onnxruntime().OrtValue.ortvalue_from_numpy
+    # A device whose memory is played by the host's has its own copy too, as a real one.
+    own = values if provider.on_host or provider.memory != "cpu" else values.copy()
+    return make(own, provider.memory, 0)
 
 
 class TokenRows:

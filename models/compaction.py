@@ -61,7 +61,7 @@ class DeviceCompaction:
             binding = self._binding(slot)
             binding.feed("sources", start + sources)
             binding.feed("destinations", scatter_indices(kv_heads, start + destinations))
-            binding.run()
+            binding.run("compaction")
 
     def _binding(self, slot: Slot) -> Binding:
         binding = self._bindings.get(slot)

@@ -17,3 +17,8 @@ class UserError(Exception):
         self.message = message
         self.code = code
         self.param = param
+
+
+class DeviceError(RuntimeError):
+    """A run of a session failed: memory, a lost device, a graph that does not run. Nobody asked
+    for anything wrong. What the device holds of its model is not relied on any more."""

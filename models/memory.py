@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,16 +126,32 @@ def available_bytes() -> int | None:
     return None
 
 
-def require_memory(need: MemoryNeed) -> None:
-    """Raise `UserError` (`out_of_memory`) with the figures when `need` does not fit."""
+def require_memory(need: MemoryNeed, promised: int = 0) -> None:
+    """Raise `UserError` (`out_of_memory`) with the figures when `need` does not fit.
+
+    `promised` bytes of what the system still has were promised to packages that are loaded: a
+    slot's K/V is taken from the system only as it is written.
+    """
     available = available_bytes()
-    if available is not None and need.total > available:
-        raise UserError(
-            f"the package needs {need.describe()} and only {format_bytes(available)} of memory is"
-            " available. Use fewer slots (--slots) or a shorter context (--context).",
-            code="out_of_memory",
-            param="slots",
-        )
+    if available is None or need.total + promised <= available:
+        return
+    others = f", {format_bytes(promised)} of it promised to what is loaded" if promised else ""
+    raise UserError(
+        f"the package needs {need.describe()} and only {format_bytes(available)} of memory is"
+        f" available{others}. Use fewer slots (--slots) or a shorter context (--context)"
+        + (", or unload another package." if promised else "."),
+        code="out_of_memory",
+        param="slots",
+    )
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now; 0 where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 def tree_bytes(package: Package) -> int:

@@ -22,6 +22,9 @@ from models.errors import UserError
 SCHEMA_VERSION = 3
 MANIFEST = "package.json"
 DRAFTER_KINDS = ("draft-model", "self-speculative", "medusa", "mtp", "eagle", "eagle3")
+KEPT, FEATURE_INDEX = "kept.", "feature_index"
+"""Of graphs for devices, which write features where a slot keeps them (`kept.hidden.0`), or read
+them there, at the rows of an index: the names of these inputs, or their beginnings."""
 WEIGHT_TYPES = ("w8a8", "int8", "int4", "fp16", "fp32")
 
 
@@ -168,14 +171,29 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     (directory / MANIFEST).write_bytes(_canonical(document))
 
 
-def load_package(path: Path) -> Package:
-    """Read and check a package.
+def load_package(path: Path, *, digests: bool = True) -> Package:
+    """Read and check a package; without `digests` an altered file of the same size is not found.
 
     Raises `UserError` (code `package_invalid`, or `package_missing`) that names the file which is
     missing, truncated or altered, or the schema version that this build does not know.
     """
     path = Path(path)
+    manifest = read_manifest(path)
     name = MANIFEST
+    try:
+        for name, entry in manifest.files.items():
+            _check_file(path, name, entry, digests)
+    except OSError as error:
+        raise _invalid(name, f"cannot be read ({error.strerror})") from None
+    _check_names(manifest)
+    return Package(path=path, manifest=manifest)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What the package at `path` says of itself; its files are not looked at.
+
+    Raises `UserError` as `load_package` does.
+    """
     try:
         if not (path / MANIFEST).is_file():
             raise UserError(
@@ -183,13 +201,9 @@ def load_package(path: Path) -> Package:
                 code="package_missing",
                 param=MANIFEST,
             )
-        manifest = _parse_manifest(path / MANIFEST)
-        for name, entry in manifest.files.items():
-            _check_file(path, name, entry)
+        return _parse_manifest(path / MANIFEST)
     except OSError as error:
-        raise _invalid(name, f"cannot be read ({error.strerror})") from None
-    _check_names(manifest)
-    return Package(path=path, manifest=manifest)
+        raise _invalid(MANIFEST, f"cannot be read ({error.strerror})") from None
 
 
 def require_unchanged(package: Package) -> None:
@@ -204,7 +218,7 @@ def require_unchanged(package: Package) -> None:
     if not same:
         raise UserError(
             f"the package in {package.path} was changed since it was loaded, and this needs more"
-            " of it: start the gateway again.",
+            " of it: load it anew.",
             code="package_changed",
             param="package",
         )
@@ -236,7 +250,7 @@ def _parse_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _check_file(root: Path, name: str, entry: FileEntry) -> None:
+def _check_file(root: Path, name: str, entry: FileEntry, digests: bool) -> None:
     if Path(name).name != name:
         raise _invalid(MANIFEST, f"names {name!r}, which is not a plain file name")
     path = root / name
@@ -245,7 +259,7 @@ def _check_file(root: Path, name: str, entry: FileEntry) -> None:
     size = path.stat().st_size
     if size != entry.bytes:
         raise _invalid(name, f"has {size} bytes where {entry.bytes} were written")
-    if file_entry(path).sha256 != entry.sha256:
+    if digests and file_entry(path).sha256 != entry.sha256:
         raise _invalid(name, "was altered: its SHA-256 does not match the manifest")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,7 @@ class Row:
                 assert self.past, "a tree follows a committed token"
 
 
-@dataclass(frozen=True, slots=True)
-class WantedRow:
+class WantedRow(NamedTuple):
     """The logits behind one token: the K largest `values` in falling order, their `ids`, and the
     log-sum-exp of all V, so that a log-probability is `value - logsumexp`."""
 
@@ -59,7 +59,7 @@ class WantedRow:
     ids: NDArray[np.int64]
     logsumexp: float
     result: RowResult
-    index: int
+    place: int
 
     @property
     def vocab_size(self) -> int:
@@ -68,11 +68,10 @@ class WantedRow:
 
     def whole(self) -> NDArray[np.float32]:
         """All logits [V]: a view, to be read before the target runs again."""
-        return self.result.whole(self.index)
+        return self.result.whole(self.place)
 
 
-@dataclass(frozen=True, slots=True)
-class RowResult:
+class RowResult(NamedTuple):
     """Per wanted token: the K largest logits [m, K] in falling order, their ids [m, K], and the
     log-sum-exp [m] of the whole row. `window` shows the whole rows until the next run."""
 
@@ -99,9 +98,12 @@ class RowResult:
         return ids
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the rows of a run lie: indices into the packed tokens and the gathered rows.
+_NOWHERE = np.zeros(0, dtype=np.int64)
+
+
+class Layout(NamedTuple):
+    """Where the rows of a run lie: indices into the packed tokens and the gathered rows, of which
+    a row alone has none.
 
     `positions` are those of each row's tokens in its text, `pasts` the committed tokens before it.
     """
@@ -121,6 +123,8 @@ def lay_out(rows: Sequence[Row], count: int) -> Layout:
     The pad repeats the last token one position later: causal, so the real ones do not see it, and
     never committed, so nothing sees its K/V.
     """
+    if count == 1:
+        return _lay_out_alone(rows[0])
     ids: list[int] = []
     indices, positions, unpack, wanted = [], [], [], []
     gathered = 0
@@ -137,8 +141,6 @@ def lay_out(rows: Sequence[Row], count: int) -> Layout:
     for _ in range(count - len(rows)):
         indices.append(np.zeros(LEAST_WIDTH, dtype=np.int64))
         positions.append(np.arange(LEAST_WIDTH))
-    if count == 1 and positions[0].size > len(ids):
-        ids.append(ids[-1])
     return Layout(
         ids=np.array(ids, dtype=np.int64),
         indices=indices,
@@ -149,9 +151,19 @@ def lay_out(rows: Sequence[Row], count: int) -> Layout:
     )
 
 
+def _lay_out_alone(row: Row) -> Layout:
+    """The graph of one row packs nothing and gathers nothing."""
+    tokens, width = row.tokens, len(row.tokens)
+    padded = _padded(width)
+    ids = np.array(tokens if padded == width else (*tokens, tokens[-1]), dtype=np.int64)
+    wanted = np.arange(width - row.logits, width)
+    pasts = [row.past]
+    return Layout(ids, [], [_positions(row, padded)], pasts, _NOWHERE, _pad_wanted(wanted))
+
+
 def _positions(row: Row, padded: int) -> NDArray[np.int64]:
     if row.parents is None:
-        return row.past + np.arange(padded)
+        return np.arange(row.past, row.past + padded)
     own = depths(row.parents)
     return row.past + (own if padded == own.size else np.append(own, own[-1] + 1))
 

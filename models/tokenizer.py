@@ -54,8 +54,13 @@ class Tokenizer:
             raise _invalid(path, f"is not a valid tokenizer: {error}") from error
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`. Special tokens written out in it are recognised; none are added."""
-        ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        """Ids of `text`. Special tokens written out in it are recognised; none are added.
+
+        Other threads go on meanwhile: of the library's calls only those for a batch let go of the
+        interpreter, and a long prompt would hold up every stream.
+        """
+        (encoded,) = self._library.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoded.ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:

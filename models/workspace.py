@@ -19,25 +19,30 @@ class Workspace:
     """Where the graphs write `logits` [M, V] float32, on the device that they run on.
 
     Every run overwrites it, so that its rows can be read until the next run only: `runs` counts.
+    On a device the first `least` rows stay where they are, since captured runs know their address;
+    where more are wanted there is a second buffer.
     """
 
-    def __init__(self, vocab_size: int, provider: Provider) -> None:
+    def __init__(self, vocab_size: int, provider: Provider, least: int = _LEAST_ROWS) -> None:
         self.vocab_size = vocab_size
-        self._memory = provider.memory
-        self._grow(_LEAST_ROWS)
+        self._provider = provider
+        self._narrow = self._wide = self._made(max(least, _LEAST_ROWS))
         self._last: Binding | None = None
         self._host: NDArray[np.float32] | None = None
         self.runs = 0
 
     def bind(self, binding: Binding, rows: int) -> None:
         """Have the next run, which is `binding`'s, write its `rows` rows here."""
-        if rows > self._rows:
-            self._grow(max(rows, 2 * self._rows))
+        buffer = self._narrow if rows <= self._narrow.rows else self._wide
+        if rows > buffer.rows:
+            buffer = self._wide = self._made(max(rows, 2 * buffer.rows))
+            if self._provider.on_host:
+                self._narrow = buffer
         shape = (rows, self.vocab_size)
-        binding.collect_at(LOGITS, self._memory, self._address, shape, np.float32)
+        binding.collect_at(LOGITS, self._provider.memory, buffer.address, shape, np.float32)
         self.runs += 1
         self._last = binding
-        self._host = self._buffer[:rows] if self._memory == "cpu" else None
+        self._host = buffer.memory[:rows] if self._provider.on_host else None
 
     def window(self, start: int) -> Window:
         """The rows of the last run from `start` on."""
@@ -50,19 +55,23 @@ class Workspace:
             self._host = self._last.copy_of(LOGITS)
         return self._host
 
-    def _grow(self, rows: int) -> None:
+    def _made(self, rows: int) -> _Buffer:
         shape = (rows, self.vocab_size)
-        self._buffer: Any
-        if self._memory == "cpu":
-            self._buffer = np.empty(shape, dtype=np.float32)
-            self._address = self._buffer.ctypes.data
-        else:
-            ort = load_onnxruntime()
-            self._buffer = ort.OrtValue.ortvalue_from_shape_and_type(
-                shape, np.float32, self._memory, 0
-            )
-            self._address = self._buffer.data_ptr()
-        self._rows = rows
+        if self._provider.on_host:
+            array = np.empty(shape, dtype=np.float32)
+            return _Buffer(array, rows, array.ctypes.data)
+        ort = load_onnxruntime()
+        value = ort.OrtValue.ortvalue_from_shape_and_type(
+            shape, np.float32, self._provider.memory, 0
+        )
+        return _Buffer(value, rows, value.data_ptr())
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    memory: Any
+    rows: int
+    address: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,18 @@ import axe_playwright_python
 import pytest
 from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
-ARTEFACTS = Path(os.environ.get("OUTPACE_ARTEFACTS") or Path(__file__).parent / "artefacts")
+ROOT = Path(__file__).parent.parent
+ARTEFACTS = Path(os.environ.get("OUTPACE_ARTEFACTS") or ROOT / ".ci" / "artefacts")
+PICTURES = frozenset(
+    {
+        *("empty", "asked", "streaming", "stopped", "answer", "uncoloured", "token", "compare"),
+        *("reloaded", "conversations", "imported", "long", "light", "dark", "demo"),
+        *("phone-empty", "phone-answer", "phone-token", "phone-panel", "phone-compare"),
+        "phone-conversations",
+    }
+)
+"""What a run of all tests of the page leaves in `ARTEFACTS`."""
+
 AXE = next(Path(axe_playwright_python.__file__).parent.rglob("axe.min.js"))
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 WIDE = {"width": 1440, "height": 900}
@@ -85,6 +96,7 @@ class Reader:
         await expect(self.answer.locator(".run").last).to_have_attribute("data-status", status)
 
     async def picture(self, name: str) -> None:
+        assert name in PICTURES
         await self.page.screenshot(path=ARTEFACTS / f"{name}.png")
 
     async def panel(self) -> None:

@@ -69,6 +69,17 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def roomy_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny package with room for 2,048 tokens: for answers that are left before their end."""
+    path = cache_directory() / "tests" / f"roomy-{_digest_of_export()}"
+    if not _is_valid(path):
+        directory = tmp_path_factory.mktemp("roomy")
+        checkpoint = make_checkpoint(directory, "llama", max_position_embeddings=2048)
+        _export_tiny(checkpoint, path, "1,2,4")
+    return path
+
+
 @pytest.fixture(scope="module")
 def package(tiny_package: Path) -> Package:
     return load_package(tiny_package)

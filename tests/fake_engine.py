@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from gateway.engine.marks import RoundTrace, TokenMark
+from gateway.engine.pulse import Pulse
 from gateway.engine.requests import (
     LOSSLESS_RULES,
     Delta,
@@ -154,6 +155,7 @@ class FakeEngine:
         self.tokenizer = CharacterTokenizer()
         self.template = BracketTemplate()
         self.context_length = 1000
+        self.pulse = Pulse()
         self.answer = answer
         self.pace = pace
         self.finish = finish
@@ -166,6 +168,7 @@ class FakeEngine:
         self.running = 0
         self.most_running = 0
         self.closed = False
+        self.interrupted = False
 
     def open(self, request: GenerationRequest) -> FakeGeneration:
         return self.open_choices(request, 1)[0]
@@ -184,7 +187,7 @@ class FakeEngine:
         seeded = (replace(request.sampling, seed=seed + index) for index in range(n))
         return [FakeGeneration(self, replace(request, sampling=each)) for each in seeded]
 
-    async def compile(self, constraint: ConstraintSource) -> None:
+    async def compile(self, constraint: ConstraintSource, key: str | None = None) -> None:
         if self.refused is not None:
             raise self.refused
         self.compiled.append(constraint)
@@ -205,7 +208,7 @@ class FakeEngine:
             run_ms={1: 1.23456, 4: 2.0},
         )
         return EngineStatus(
-            model=MODEL,
+            model=self.package.manifest.name,
             device="cpu",
             exact=True,
             differences=(),
@@ -236,6 +239,9 @@ class FakeEngine:
     def prompt(self, index: int = -1) -> str:
         return "".join(map(chr, self.requests[index].prompt))
 
+    def interrupt(self) -> None:
+        self.interrupted = True
+
     async def close(self) -> None:
         self.closed = True
 
@@ -245,6 +251,7 @@ class FakeGeneration:
         self.request = request
         self._engine = engine
         self._cancelled = False
+        self._failure: Exception | None = None
 
     async def __aenter__(self) -> FakeGeneration:
         self._engine.running += 1
@@ -262,12 +269,17 @@ class FakeGeneration:
     def cancel(self) -> None:
         self._cancelled = True
 
+    def fail(self, error: Exception) -> None:
+        self._failure = error
+
     async def __aiter__(self) -> AsyncIterator[Event]:
         if self.request.prompt_logprobs:
             yield PromptScored((None, *self._logprobs(self.request.prompt)[1:]))
         said, reason, stop = self._script()
         for index, piece in enumerate(said):
             await asyncio.sleep(self._engine.pace)
+            if self._failure is not None:
+                raise self._failure
             if self._cancelled:
                 said, reason, stop = said[:index], "cancelled", None
                 break
@@ -331,5 +343,9 @@ def timings(tokens: int, request: GenerationRequest) -> Timings:
         rule=request.speculation.rule,
         lossless=request.speculation.rule in LOSSLESS_RULES,
         exact=True,
-        by_drafter={"ngram": DrafterTimings(8, 6, 3)},
+        by_drafter={"ngram": DrafterTimings(8, 6, 3), **_predicted(request)},
     )
+
+
+def _predicted(request: GenerationRequest) -> dict[str, DrafterTimings]:
+    return {} if request.prediction is None else {"prediction": DrafterTimings(5, 4, 2)}

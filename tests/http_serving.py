@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket as sockets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,15 @@ class Served:
         return f"{self.url}/v1"
 
 
+def listening(send_buffer: int | None = None) -> sockets.socket:
+    """A socket on a free port; `send_buffer` is what the kernel holds for a client, in bytes."""
+    listener = sockets.socket()
+    if send_buffer is not None:
+        listener.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, send_buffer)
+    listener.bind(("127.0.0.1", 0))
+    return listener
+
+
 @asynccontextmanager
 async def serving(
     engine: Engine | None,
@@ -36,13 +46,13 @@ async def serving(
     send_deadline: float = 10.0,
     keep_alive: float = 15.0,
     keys: KeyRing | None = None,
+    send_buffer: int | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     gateway = Gateway(Settings(**{"drain_seconds": 0.2, **settings}), engine, keys)
     runner = make_runner(make_app(gateway, send_deadline, keep_alive), gateway.limits)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.SockSite(runner, listening(send_buffer)).start()
     host, port = runner.addresses[0][:2]
     try:
         yield Served(gateway, runner, f"http://{host}:{port}")

@@ -17,6 +17,8 @@ from openai.types.chat import chat_completion as whole_chat
 from openai.types.chat import chat_completion_chunk as streamed_chat
 from openai.types.responses import (
     Response,
+    ResponseFunctionCallArgumentsDeltaEvent,
+    ResponseFunctionCallArgumentsDoneEvent,
     ResponseStreamEvent,
     ResponseTextDeltaEvent,
 )
@@ -44,12 +46,15 @@ _SAMPLING = frozenset(
 EXTENSIONS: Mapping[type[BaseModel], frozenset[str]] = {
     Response: _ENDING | _SAMPLING,
     ResponseTextDeltaEvent: frozenset({"speculation"}),
+    # openai-node's type requires it, which this one lacks.
+    ResponseFunctionCallArgumentsDoneEvent: frozenset({"name"}),
+    ResponseFunctionCallArgumentsDeltaEvent: frozenset({"speculation"}),
     ResponseWsError: frozenset({"request_id", "retry_after"}),
     CompactedResponse: frozenset({"timings"}),
     whole_chat.Choice: _ENDING,
     streamed_chat.Choice: _ENDING,
     CompletionChoice: _ENDING,
-    Model: frozenset({"context_length", "drafters"}),
+    Model: frozenset({"context_length", "drafters", "state"}),
 }
 
 

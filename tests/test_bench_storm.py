@@ -94,6 +94,15 @@ def test_what_breaks_a_promise(broken: dict[str, Any], which: int) -> None:
     assert statuses(replace(OUTCOME, **broken)) == expected
 
 
+@pytest.mark.parametrize(
+    ("resident", "growth"),
+    [((50, 70), 0), ((50, 70, 80), 10), ((50, 70, 75, 78), 3), ((50, 70, 80, 85, 89), 9)],
+)
+def test_growth_is_that_of_the_later_storms(resident: tuple[int, ...], growth: int) -> None:
+    outcome = replace(OUTCOME, resident=tuple(size * MIB for size in resident))
+    assert findings(PLAN, outcome).promises[2].measured == growth
+
+
 def test_time_per_token_while_all_stream() -> None:
     first = [Arrival(at, 1, 0, 0) for at in (1.0, 1.1, 1.2, 1.3, 1.4)]
     second = [Arrival(at, 2, 0, 0) for at in (1.15, 1.25, 1.35, 1.45)]

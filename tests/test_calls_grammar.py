@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.calls.dialects import Manner
-from gateway.calls.grammar import MOST_CALLS, calls_grammar
+from gateway.calls.grammar import MOST_CALLS, calls_grammar, text_grammar
 from gateway.calls.tools import Tool
 from models.constraints.compiler import GrammarCompiler
 from models.constraints.source import ConstraintSource
@@ -51,8 +51,13 @@ def fits(
     tools: tuple[Tool, ...] = TOOLS,
     **options: Any,
 ) -> bool:
-    """Whether `text` is taken, and may end there."""
+    """Whether `text` is taken as calls of a manner, and may end there."""
     grammar = calls_grammar(manner, tools, {}, **{"several": True, **options})
+    return takes(compiler, tokenizer, grammar, text)
+
+
+def takes(compiler: GrammarCompiler, tokenizer: Tokenizer, grammar: str, text: str) -> bool:
+    """Whether the grammar takes `text`, which may end there."""
     source = ConstraintSource("calls", grammar, "tools")
     guide = compiler.compile(source).guide(source)
     if tokens_of(guide, tokenizer, text) is None:
@@ -138,3 +143,44 @@ def test_a_schema_cannot_say_that_it_need_not_be_enforced() -> None:
     assert '"key_separator": ": "' in calls_grammar(HERMES, (odd,), {}, several=False)
     odd = Tool("f", None, {"x-guidance": 7})
     assert '"lenient": false' in calls_grammar(HERMES, (odd,), {}, several=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("It rains.", True),
+        ("a < b <tool> <tool_cal", True),
+        (ONE[HERMES], True),
+        (f"Let me see.\n{TWO[HERMES]}", True),
+        (f"{ONE[HERMES]} And more.", False),
+        ('<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>', False),
+        ('<tool_call>\n{"name": "get_weather", "arguments": {"town": 1}}\n</tool_call>', False),
+        ("It is written <tool_call>", False),
+    ],
+)
+def test_text_is_free_up_to_the_first_call(
+    compiler: GrammarCompiler, tokenizer: Tokenizer, text: str, taken: bool
+) -> None:
+    grammar = text_grammar(HERMES, TOOLS, {}, several=True)
+    assert takes(compiler, tokenizer, grammar, text) is taken
+
+
+def test_text_or_one_call_where_several_may_not_be(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    grammar = text_grammar(HERMES, TOOLS, {}, several=False)
+    assert takes(compiler, tokenizer, grammar, f"Hm. {ONE[HERMES]}")
+    assert not takes(compiler, tokenizer, grammar, TWO[HERMES])
+
+
+def test_an_answer_may_be_nothing_at_all(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    source = ConstraintSource("calls", text_grammar(HERMES, TOOLS, {}, several=True), "tools")
+    guide = compiler.compile(source).guide(source)
+    assert guide.allows(guide.ending)
+
+
+def test_text_before_calls_whose_marks_are_special_tokens() -> None:
+    grammar = text_grammar(HERMES, (NOTHING,), {"<tool_call>": 7, "</tool_call>": 8}, several=True)
+    assert 'start: TEXT? | said body ("\\n" <[7]> body){0,15}' in grammar
+    assert "said: TEXT? <[7]>\n" in grammar
+    assert grammar.endswith("TEXT: /(.|\\n)*/\n")

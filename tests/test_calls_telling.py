@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from gateway.calls.tools import Call, spelled
+from gateway.calls.telling import example
+from gateway.calls.tools import Call, Tool, spelled
 from gateway.engine.conversation import Message, build_prompt
 from models.chat_template import ChatTemplate
 from tests.calls_support import NOTHING, WEATHER
@@ -65,9 +66,14 @@ def test_templates_of_transformers_read_them() -> None:
 def test_a_template_that_does_not_is_told_in_words() -> None:
     template = ChatTemplate(CHAT_TEMPLATE)
     text = build_prompt(CharacterTokenizer(), template, TALK, tools=(WEATHER,)).text
-    system, user, assistant, results, rest = text.split("<|im_end|>\n")
-    assert system.startswith("<|im_start|>system\nYou may call functions.")
+    system, asked, shown, user, assistant, results, rest = text.split("<|im_end|>\n")
+    assert system.startswith("<|im_start|>system\n# Tools\n\nYou can call functions")
     assert json.dumps(WEATHER.described()) in system
+    assert asked == "<|im_start|>user\nThe weather in a town.: example"
+    assert shown == (
+        '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments":'
+        ' {"town": "example", "unit": "celsius"}}\n</tool_call>'
+    )
     assert user == "<|im_start|>user\nThe weather?"
     assert assistant == (
         f"<|im_start|>assistant\n{WRITTEN}\n"
@@ -81,9 +87,51 @@ def test_a_template_that_does_not_is_told_in_words() -> None:
     instructed = build_prompt(
         CharacterTokenizer(), template, TALK[:1], instructions="Be brief.", tools=(WEATHER,)
     ).text
-    assert instructed.startswith("<|im_start|>system\nBe brief.\n\nYou may call functions.")
+    assert instructed.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n\n")
     plain = build_prompt(CharacterTokenizer(), template, TALK[:1]).text
     assert plain.startswith("<|im_start|>user")
+
+
+def test_an_example_has_a_value_of_each_arguments_kind() -> None:
+    properties = {
+        "text": {"type": "string"},
+        "whole": {"type": "integer"},
+        "part": {"type": ["number", "null"]},
+        "yes": {"type": "boolean"},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "form": {"type": "object"},
+        "fixed": {"const": 7},
+        "chosen": {"enum": ["b", "a"]},
+        "anything": True,
+        "unknown": {"$ref": "#/$defs/x"},
+    }
+    tool = Tool("f", "What it does.\nAt length.", {"type": "object", "properties": properties})
+    asked, called = example(tool)
+    assert asked == "What it does.: example"
+    arguments = json.loads(called.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+    assert arguments == {
+        "name": "f",
+        "arguments": {
+            "text": "example",
+            "whole": 1,
+            "part": 1.5,
+            "yes": True,
+            "list": [],
+            "form": {},
+            "fixed": 7,
+            "chosen": "b",
+            "anything": "example",
+            "unknown": "example",
+        },
+    }
+
+
+def test_an_example_of_a_function_without_anything() -> None:
+    assert example(Tool("f", None, {"type": "object"})) == (
+        "f: example",
+        '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+    )
+    assert len(example(Tool("f", "x" * 1000, {"type": "object"}))[0]) < 220
 
 
 def test_special_tokens_in_functions_calls_and_results_are_text() -> None:

@@ -109,4 +109,6 @@ def test_prompts() -> None:
 def test_unknown_drafters() -> None:
     error = refusal(**speculation(drafter="medusa"))
     assert (error.code, error.param) == ("unknown_drafter", "speculation.drafter")
-    assert error.message == "unknown drafter 'medusa'; this package has: auto, ngram, off."
+    assert (
+        error.message == "unknown drafter 'medusa'; this package has: auto, ngram, prediction, off."
+    )

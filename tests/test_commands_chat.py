@@ -76,6 +76,26 @@ async def test_a_line_is_a_turn_of_one_conversation() -> None:
     assert notes.count("tau 0.75 | TPOT 1.5 ms | first token 3 ms | 3 tokens") == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/rest please", "There is no command /rest. Did you mean /reset? /reset forgets, "),
+        ("/bogus", "There is no command /bogus. /reset forgets, "),
+        ("/\x1b[2J", "There is no command /[2J. /reset forgets, "),
+    ],
+)
+async def test_a_command_that_is_not_known_is_named_beside_the_right_ones(
+    line: str, told: str
+) -> None:
+    engine = FakeEngine("yes")
+    async with serving(engine) as served:
+        status, out, notes = await piped(f"{line}\none\n", "--url", served.url)
+    assert (status, out, len(engine.requests)) == (1, "yes\n", 1)
+    assert notes.startswith(told)
+    for command in ("/reset", "/off", "/on", "/quit"):
+        assert command in notes
+
+
 async def test_the_flags_of_sampling_are_in_every_turn_and_the_seed_is_told() -> None:
     engine = FakeEngine("yes")
     flags = ("--temperature", "0.8", "--top-p", "0.9", "--seed", "-3")
@@ -291,11 +311,39 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("outpace ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["chat", "--max-token=3"], "--max-token=3. Did you mean --max-tokens?"),
+        (["top", "--onec"], "--onec. Did you mean --once?"),
+        (["doctor", "--spekulation-policy", "off"], " off. Did you mean --speculation-policy?"),
+        (["top", "--zzz"], "unrecognized arguments: --zzz."),
+    ],
+)
+def test_an_unknown_flag_names_the_nearest(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f"{told}\n")
+
+
+@pytest.mark.parametrize("command", ["chat", "top", "doctor"])
+def test_an_unknown_variable_names_the_nearest(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTPACE_API_KYE", "secret")
+    assert main([command]) == 1
+    told = capsys.readouterr().err
+    assert "unknown setting 'OUTPACE_API_KYE'. Did you mean 'OUTPACE_API_KEY'?" in told
+    assert "secret" not in told
+
+
 def test_wrong_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["fly"], ["serve", "--prot", "1"]):
         with pytest.raises(SystemExit) as left:
             main(arguments)
         assert left.value.code == 2
     said = capsys.readouterr().err
-    assert "unrecognized arguments: --prot 1" in said
+    assert "unrecognized arguments: --prot 1. Did you mean --port?\n" in said
     assert "[--port N]" in said

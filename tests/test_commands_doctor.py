@@ -43,6 +43,29 @@ def test_the_same_in_words(capsys: pytest.CaptureFixture[str], tiny_package: Pat
     assert "CPUExecutionProvider" in out
 
 
+def test_no_line_is_longer_than_the_terminal_is_wide(
+    capsys: pytest.CaptureFixture[str], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["doctor", "--package", str(tiny_package), "--port", "0"]
+    files = json.loads(diagnosed(capsys, *arguments, "--json"))["package"]["files"]
+    monkeypatch.setattr("sys.__stdout__", None)  # no terminal, wherever the tests run
+    for columns in (None, "80", "140"):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", columns)
+        lines = diagnosed(capsys, *arguments).splitlines()
+        wide = [line for line in lines if len(line) > int(columns or 100)]
+        # Only what has no place to break, a path for example, sticks out.
+        assert not [line for line in wide if ", " in line or "; " in line]
+        for name, size in files.items():
+            assert sum(f"{name} {size}" in line for line in lines) == 1
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
 def test_no_package(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, found = diagnose(capsys, "--package", str(tmp_path), "--port", "0")
     assert (status, found["ok"]) == (1, False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 import pytest
 
-from gateway.commands.options import HELP, add_setting_flags
+from gateway.commands.options import HELP, add_setting_flags, settings_of
 from gateway.settings import flag_fields
 
 
@@ -43,3 +44,14 @@ def test_defaults_are_told_as_they_are_written(shown: str, flag: str, default: s
     # The last mention: the first is the summary of all flags.
     _, _, told = shown.rpartition(f" {flag} ")
     assert re.match(r"[^()]*\(default: ([^)]*)\)", told).group(1) == default  # type: ignore[union-attr]
+
+
+def test_package_may_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUTPACE_CONFIG", raising=False)
+    parser = argparse.ArgumentParser()
+    add_setting_flags(parser)
+    once = settings_of(parser.parse_args(["--package", "/a"]))
+    assert (once.package, once.packages) == (Path("/a"), ())
+    flags = ["--package", "/a", "--package", "/b", "--packages", "/c,/d"]
+    several = settings_of(parser.parse_args(flags))
+    assert (several.package, several.packages) == (Path("/a"), (Path("/b"), Path("/c"), Path("/d")))

@@ -46,7 +46,7 @@ async def served(*arguments: str) -> AsyncIterator[Process]:
     draining: asyncio.Task[None] | None = None
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(300):
             while not running.url:
                 line = (await process.stdout.readline()).decode().strip()
                 assert line, f"serve ended: {running.lines}"
@@ -231,7 +231,7 @@ async def test_a_signal_while_it_loads_does_not_wait_for_the_model(demo_package:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(300):
             while b"memory needed" not in await process.stdout.readline():
                 assert not process.stdout.at_eof()
             process.send_signal(signal.SIGINT)

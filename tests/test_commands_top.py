@@ -153,6 +153,36 @@ async def test_one_frame_of_a_running_gateway() -> None:
     assert "1 of 4" in text
 
 
+@pytest.mark.parametrize("columns", [None, "60", "20"])
+async def test_what_is_piped_has_a_line_for_each_thing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str | None
+) -> None:
+    survival = [0.01] * 31
+    drafter = {**STATUS["drafters"][1], "survival": survival, "problem": "p" * 200}
+    requests = [a_stream(n, request_id=f"req_{n}" + "r" * 80, path="/p" * 60) for n in range(9)]
+    status = {**STATUS, "model": "m" * 150, "drafters": [drafter], "requests": requests}
+
+    async def found(*arguments: Any) -> dict[str, Any]:
+        return status
+
+    monkeypatch.setattr(top, "look", found)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    await watch("http://h:1", None, 1.0, once=True)
+    lines = capsys.readouterr().out.splitlines()
+    # Head, two bars, nine streams, a drafter and three costs, with three heads, their gaps and a
+    # last line.
+    assert len(lines) == 1 + 2 + 9 + 1 + 3 + 3 + 3 + 1
+    if columns is None:
+        assert lines[0].startswith("m" * 150 + " | cpu | exact | ")
+        assert sum("/p" * 60 in line and line.rstrip().endswith("eagle3") for line in lines) == 9
+        assert any(" ".join(["0.01"] * 31) in line and "p" * 200 in line for line in lines)
+    else:
+        assert max(map(len, lines)) <= int(columns)
+        assert lines[0].endswith("…")
+
+
 async def test_the_live_view_goes_on_when_the_gateway_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -199,3 +229,24 @@ def test_an_interval_is_a_number_of_seconds(
         main(["top", "--interval", seconds])
     assert left.value.code == 2
     assert "is no number of seconds from 0.1 to 3600" in capsys.readouterr().err
+
+
+def test_several_packages_have_a_table_and_one_has_none() -> None:
+    package = {
+        "id": "smollm2",
+        "state": "loaded",
+        "default": True,
+        "needs_bytes": 700 << 20,
+        "memory_bytes": 700 << 20,
+        "requests": 2,
+        "waiting": 0,
+        "idle_seconds": None,
+        "keep_alive": -1,
+        "failures": 0,
+        "problem": None,
+    }
+    other = {**package, "id": "other", "state": "unloaded", "default": False, "memory_bytes": 0}
+    assert "unloaded" not in drawn({**STATUS, "packages": [package]})
+    text = drawn({**STATUS, "packages": [package, other]})
+    assert "smollm2 (default)" in text
+    assert "unloaded" in text

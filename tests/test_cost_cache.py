@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,20 @@ def test_damaged_files_are_ignored_and_written_again(
     assert not start(cache, monkeypatch)[0].cached
     assert start(cache, monkeypatch)[0].cached
     assert [each.suffix for each in path.parent.iterdir()] == [".json"]
+
+
+def test_what_a_killed_writer_left_is_taken_away_and_a_living_one_is_not(
+    cache: CalibrationCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory = tmp_path / "calibration"
+    directory.mkdir()
+    old, new = directory / "old.partial", directory / "new.partial"
+    for path in (old, new):
+        path.write_text("{")
+    os.utime(old, (0, 0))
+    start(cache, monkeypatch)
+    assert not old.exists()
+    assert new.exists()
 
 
 def test_a_directory_that_cannot_be_written_costs_only_the_time(

@@ -61,11 +61,11 @@ def test_gumbels_are_the_exponentials_of_the_same_tokens() -> None:
 def test_every_position_has_its_own_row() -> None:
     tokens = np.arange(50)
     rows = NoiseRows(drawing(shared=False), counters(tokens), most=4)
-    value = rows.value(3)
+    value = rows.first(3)
     for position, count in ((7, 3), (7, 3), (9, 3), (30, 1), (31, 3), (4, 2)):
         rows.place(position, count)
-        assert rows.value(3) is value
+        assert rows.first(3) is value
         for row in range(count):
             times = exponentials(5, position + row, Purpose.DRAFT, tokens)
-            assert np.allclose(value.numpy()[row], -np.log(times), atol=2e-6)
+            assert np.allclose(value[row], -np.log(times), atol=2e-6)
     assert rows.computed == 3 + 0 + 2 + 1 + 3 + 2

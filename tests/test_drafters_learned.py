@@ -126,7 +126,7 @@ def test_graphs_of_another_package_are_not_loaded(drafting: Package, tmp_path: P
     with pytest.raises(UserError, match="was changed since it was loaded") as error:
         models.load("eagle3")
     assert error.value.code == "package_changed"
-    with pytest.raises(UserError, match="start the gateway again"):
+    with pytest.raises(UserError, match="load it anew"):
         target.load_trees()
     write_manifest(place, package.manifest)
     models.load("eagle3")

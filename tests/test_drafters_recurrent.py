@@ -14,8 +14,8 @@ from export.heads.step import StepGraph
 from export.unroll import unroll
 from models.draft import Drafter
 from models.drafters import recurrent
+from models.drafters.bound import ChainGraph, Entries, TreeGraph
 from models.drafters.drawing import Drawing
-from models.drafters.graphs import ChainGraph, Entries, TreeGraph
 from models.drafters.learned import LearnedModels
 from models.drafters.recurrent import RecurrentDrafter
 from models.memory import PAD_TOKENS, drafter_state_bytes

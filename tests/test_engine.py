@@ -78,7 +78,7 @@ class TestRefusals:
         error = await self.refused(tiny_package, (1, 2), speculation=Speculation("medusa"))
         assert (error.code, error.param) == ("unknown_drafter", "speculation.drafter")
         assert "medusa" in error.message
-        assert "ngram, off" in error.message
+        assert "ngram, prediction, off" in error.message
 
     @pytest.mark.parametrize(
         ("name", "fields"),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.engine.constraints import Constraints
+from models.constraints.compiler import TooSlowError
 from models.constraints.guide import Grammar, Guide
 from models.constraints.source import ConstraintSource
 from models.errors import UserError
@@ -22,11 +23,16 @@ class FakeMatcher:
 
 
 class FakeCompiler:
-    """Waits for `gate`; refuses what is called `bad`."""
+    """Waits for `gate`, with what is `slow` for another; refuses what is called `bad`."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.slow_gate = threading.Event()
+        self.slow_gate.set()
+        self.impatient_gate = threading.Event()
+        self.impatient_gate.set()
+        self.tried: list[str] = []
         self.compiled: list[str] = []
         self.prepared = 0
         self.closed = 0
@@ -37,9 +43,16 @@ class FakeCompiler:
     def prepare(self) -> None:
         self.prepared += 1
 
-    def compile(self, source: ConstraintSource) -> Grammar:
+    def compile(self, source: ConstraintSource, *, patient: bool = True) -> Grammar:
+        if source.text.startswith("slow") and not patient:
+            self.tried.append(source.text)
+            assert self.impatient_gate.wait(10), "a test forgot to open the gate"
+            raise TooSlowError
         self.compiled.append(source.text)
-        assert self.gate.wait(10), "a test forgot to open the gate"
+        gate = self.slow_gate if source.text.startswith("slow") else self.gate
+        assert gate.wait(10), "a test forgot to open the gate"
+        if source.text == "slow heavy":
+            raise source.refusal("takes more than 5 s", "unsupported_value")
         if source.text == "bad":
             raise source.refusal("cannot be compiled: bad")
         return Grammar(FakeMatcher(), 10, (1,))  # type: ignore[arg-type]
@@ -55,6 +68,8 @@ async def constraints(compiler: FakeCompiler) -> AsyncIterator[Constraints]:
     made = Constraints(compiler, kept=2, seconds=5.0)
     yield made
     compiler.gate.set()
+    compiler.slow_gate.set()
+    compiler.impatient_gate.set()
     await made.close()
     await made.close()
     assert compiler.closed == 1
@@ -129,3 +144,78 @@ async def test_preparing_is_done_beforehand(
 ) -> None:
     await constraints.prepare()
     assert compiler.prepared == 1
+
+
+async def test_slow_ones_keep_no_other_key_waiting_nor_their_own(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    compiler.slow_gate.clear()
+    slow = [
+        asyncio.ensure_future(constraints.grammar(regex(f"slow {n}"), "greedy")) for n in range(6)
+    ]
+    await until(lambda: "slow 0" in compiler.compiled)
+    async with asyncio.timeout(5):
+        await constraints.grammar(regex("a"), "modest")
+        await constraints.grammar(regex("b"), "greedy")
+    assert compiler.compiled == ["slow 0", "a", "b"]
+    other = asyncio.ensure_future(constraints.grammar(regex("slow other"), "modest"))
+    await until(lambda: len(constraints._patient._turns) == 6)
+    compiler.slow_gate.set()
+    await asyncio.gather(*slow, other)
+    assert compiler.compiled[3:5] == ["slow other", "slow 1"], "keys take turns"
+
+
+async def test_a_slow_one_that_nobody_waits_for_is_not_waited_for(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    compiler.impatient_gate.clear()
+    left = asyncio.ensure_future(constraints.grammar(regex("slow left"), "one"))
+    await until(lambda: compiler.tried == ["slow left"])
+    left.cancel()
+    await asyncio.wait([left])
+    compiler.impatient_gate.set()
+    await constraints.grammar(regex("a"), "one")
+    assert compiler.compiled == ["a"]
+    assert constraints._jobs == {}
+
+
+async def test_who_left_needs_no_turn(compiler: FakeCompiler, constraints: Constraints) -> None:
+    compiler.gate.clear()
+    first = asyncio.ensure_future(constraints.grammar(regex("a"), "one"))
+    await until(lambda: compiler.compiled == ["a"])
+    left = [asyncio.ensure_future(constraints.grammar(regex(f"x{n}"), "one")) for n in range(3)]
+    await until(lambda: len(constraints._quick._turns) == 3)
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left)
+    compiler.gate.set()
+    await first
+    await constraints.grammar(regex("b"), "one")
+    assert compiler.compiled == ["a", "b"]
+    assert constraints._jobs == {}
+
+
+async def test_what_took_long_to_refuse_is_refused_at_once_afterwards(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    for _ in range(2):
+        for param in ("response_format", "text.format.schema"):
+            source = ConstraintSource("regex", "slow heavy", param)
+            with pytest.raises(UserError, match="takes more than 5 s") as caught:
+                await constraints.grammar(source)
+            assert caught.value.param == param
+    assert compiler.compiled == ["slow heavy"] * 2
+
+
+async def test_the_same_of_two_keys_waits_for_its_own_turn(
+    compiler: FakeCompiler, constraints: Constraints
+) -> None:
+    """Else whoever asks for another one's constraint, at the end of a long queue, delays that."""
+    compiler.gate.clear()
+    asked = [("greedy", "a"), ("greedy", "b"), ("greedy", "c"), ("modest", "c")]
+    tasks = [asyncio.ensure_future(constraints.grammar(regex(text), key)) for key, text in asked]
+    await until(lambda: len(constraints._quick._turns) == 3)
+    compiler.gate.set()
+    await tasks[3]
+    assert compiler.compiled[:2] == ["a", "c"]
+    await asyncio.gather(*tasks)

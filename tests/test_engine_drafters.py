@@ -97,10 +97,10 @@ async def test_a_cascade_drafts_for_free_and_by_the_head(
 @pytest.mark.parametrize(
     ("name", "kinds", "told"),
     [
-        ("mtp", ("eagle3",), "auto, cascade, ngram, eagle3, off"),
-        ("eagle3", (), "auto, ngram, off"),
-        ("cascade", (), "auto, ngram, off"),
-        ("ngram+mtp", ("eagle3",), "auto, cascade, ngram, eagle3, off"),
+        ("mtp", ("eagle3",), "auto, cascade, ngram, prediction, eagle3, off"),
+        ("eagle3", (), "auto, ngram, prediction, off"),
+        ("cascade", (), "auto, ngram, prediction, off"),
+        ("ngram+mtp", ("eagle3",), "auto, cascade, ngram, prediction, eagle3, off"),
     ],
 )
 async def test_a_drafter_that_the_package_has_not_is_refused(
@@ -370,7 +370,7 @@ async def test_drafts_beside_target_runs_change_nothing(
     """As on a device of its own: drafts have a thread, and what trees moved is in place first."""
     monkeypatch.setattr(
         "gateway.engine.engine.ModelService",
-        lambda run, rows, overlap, costs: ModelService(run, rows, overlap=True, costs=costs),
+        lambda run, rows, **options: ModelService(run, rows, **{**options, "overlap": True}),
     )
     names = ("eagle3", "ngram+mtp", "draft-model", "ngram+medusa", "eagle3")
     prompts = [make_prompt(20 + 7 * seed, seed=seed) for seed in range(len(names))]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.engine.requests import GenerationRequest, Speculation
-from models.drafters.graphs import ChainGraph, Entries
+from models.drafters.bound import ChainGraph, Entries
 from models.drafters.learned import LearnedModels
 from models.package import Package
 from models.sampling.parameters import Sampling

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.engine.engine import open_store
+from gateway.engine.ngram_store import claim
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
 from models.errors import UserError
@@ -118,9 +119,41 @@ def test_a_place_that_cannot_be_written_is_an_error_of_the_setting(
 async def test_another_gateways_place_is_an_error_of_the_setting(
     package: Package, tmp_path: Path
 ) -> None:
-    async with remembering(package, tmp_path):
-        with pytest.raises(UserError, match="another gateway has it") as error:
-            open_store(package, EngineOptions(ngram_store=tmp_path))
+    with claim(tmp_path), pytest.raises(UserError, match="another gateway has it") as error:
+        open_store(package, EngineOptions(ngram_store=tmp_path))
     assert (error.value.code, error.value.param) == ("invalid_setting", "ngram_store")
     async with remembering(package, tmp_path):
+        pass
+
+
+async def test_engines_of_one_gateway_share_a_place(package: Package, tmp_path: Path) -> None:
+    """As while a package is loaded anew: the old engine's last answers still run."""
+    async with remembering(package, tmp_path) as old:
+        await said(old, "ann")
+        async with remembering(package, tmp_path) as new:
+            assert new.ngrams is old.ngrams
+            assert from_store(await said(new, "ann")) > 0
+            await new.forget("ann")
+            assert from_store(await said(old, "ann")) == 0
+        assert from_store(await said(old, "ann")) > 0, "closing one leaves the other"
+    with claim(tmp_path):
+        pass
+    async with remembering(package, tmp_path) as later:
+        assert from_store(await said(later, "ann")) > 0, "what was said is kept"
+
+
+async def test_a_store_that_is_taken_while_it_is_closed_stays_open(
+    package: Package, tmp_path: Path
+) -> None:
+    options = EngineOptions(ngram_store=tmp_path)
+    store = open_store(package, options)
+    assert store is not None
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    assert open_store(package, options) is store
+    await closing
+    await store.load("ann")
+    assert store.texts("ann") is not None
+    await store.close()
+    with claim(tmp_path):
         pass

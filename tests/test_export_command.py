@@ -19,7 +19,11 @@ from export import __main__ as command
 from export.runner import GraphRunner, RowStep
 from models.errors import UserError
 from models.package import load_package
+from models.providers import Provider
+from models.rows import Row
+from models.target import Target
 from tests.checkpoints import CHAT_TEMPLATE, VOCABULARY, make_checkpoint
+from tests.device_support import played
 
 ROOT = Path(__file__).parent.parent
 
@@ -86,6 +90,8 @@ def test_greedy_output_of_the_tiny_checkpoint_varies(checkpoint: Path, tmp_path:
         (["--rows", "x"], "contains 1"),
         (["--dtype", "fp16"], "the CPU kernels compute in fp32"),
         (["--dtype", "w8a8", "--device", "cuda"], "CUDA has no kernels"),
+        (["--dtype", "int4", "--device", "tensorrt"], "in half precision; use fp16"),
+        (["--device", "tensorrt", "--self-speculative"], "written in other operators"),
         (["--dtype", "fp32", "--context", "257"], "made for 1 to 256 tokens"),
         (["--dtype", "fp32", "--context", "0"], "made for 1 to 256 tokens"),
     ],
@@ -148,6 +154,34 @@ def test_a_package_for_a_device_moves_its_kv_there(checkpoint: Path, tmp_path: P
     assert types["attention_bias.1"] == types["past.1.1.value"] == types["past.0.0.key"] == half
 
 
+def test_a_package_for_tensorrt_is_in_its_own_operators(checkpoint: Path, tmp_path: Path) -> None:
+    """It says what the one for CUDA says, both played by the processor."""
+    results = []
+    for device, provider in (
+        ("cuda", played()),
+        ("tensorrt", Provider("tensorrt", ("CPUExecutionProvider",), "cpu")),
+    ):
+        out = tmp_path / device
+        options = ("--device", device, "--rows", "1", "--context", 64)
+        assert export("--target", checkpoint, "--out", out, *options) == 0
+        target = Target(load_package(out), provider)
+        (slot,) = target.make_slots(1, 64)
+        for begin, end in ((0, 20), (20, 24)):
+            ids = tuple(range(40 + begin, 40 + end))
+            (result,) = target.run([Row(slot, ids, logits=4)])
+            slot.commit(ids)
+        results.append(result)
+    spec = load_package(tmp_path / "tensorrt").manifest.target
+    assert (spec.device, spec.kv_type, spec.weight_type) == ("tensorrt", "fp16", "fp16")
+    assert spec.tree_graphs == {}
+    graph = onnx.load(tmp_path / "tensorrt" / "target.r1.onnx", load_external_data=False).graph
+    assert {node.domain for node in graph.node} == {""}
+    assert {node.op_type for node in graph.node}.isdisjoint(("Attention", "TensorScatter"))
+    contrib, standard = results
+    np.testing.assert_allclose(standard.top_values, contrib.top_values, atol=0.05)
+    assert standard.greedy == contrib.greedy
+
+
 def test_ids_that_only_pad_have_no_logits(tmp_path: Path) -> None:
     """Also where the head shares the embedding's weights, whose rows all stay."""
     path = make_checkpoint(tmp_path / "padded", "qwen3", vocab_size=320)
@@ -162,6 +196,12 @@ def test_ids_that_only_pad_have_no_logits(tmp_path: Path) -> None:
         expected = model(torch.tensor([[10, 310, 20]])).logits[0].numpy()
     assert expected.shape == (3, 320)
     np.testing.assert_allclose(logits, expected[:, :VOCABULARY], atol=1e-4)
+
+
+def test_an_unknown_flag_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        export("--dmo")
+    assert capsys.readouterr().err.endswith("arguments: --dmo. Did you mean --demo?\n")
 
 
 def test_target_needs_out(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +260,10 @@ def test_an_interrupted_export_leaves_nothing(checkpoint: Path, tmp_path: Path) 
 
 
 def test_a_valid_demo_package_is_kept_without_torch(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from export import options, sources
 
@@ -248,7 +291,10 @@ def test_a_valid_demo_package_is_kept_without_torch(
 
     with monkeypatch.context() as changed:
         changed.setattr("export.__main__.recipe", lambda: "of other code")
+        capsys.readouterr()
         assert export("--demo", "--dtype", "fp32") == 0
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told.startswith(f"{out} is built anew: how the export tells its parts apart has changed")
     made_by_other_code = load_package(out)
     assert made_by_other_code.manifest.settings["recipe"] == "of other code"
 

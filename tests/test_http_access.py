@@ -156,8 +156,8 @@ async def test_what_breaks_in_a_handler_is_told_to_nobody_but_the_log(
         raise RuntimeError("secret /etc/outpace/path")
 
     monkeypatch.setattr(engine, "open_choices", broken)
-    monkeypatch.setattr(engine, "status", broken)
     async with serving(engine) as served:
+        monkeypatch.setattr(engine, "status", broken)
         for method, path, body in (
             ("POST", "/v1/responses", {"input": "x"}),
             ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),

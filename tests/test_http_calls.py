@@ -16,9 +16,11 @@ from openai.types.responses import Response
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
 from models.chat_template import ChatTemplate
+from models.errors import UserError
 from models.package import load_package
 from tests.calls_support import WEATHER
 from tests.chat_requests import choice_chunks, post, stream
+from tests.checkpoints import CHAT_TEMPLATE
 from tests.fake_engine import MODEL, FakeEngine
 from tests.http_serving import Served, ask, serving, socket_to
 from tests.test_http_clients import validate
@@ -176,6 +178,57 @@ async def test_a_call_that_the_limit_cuts_is_incomplete() -> None:
     assert empty[-1]["response"]["output"][0]["content"][0]["text"] == CALL[:5]
 
 
+async def test_a_call_that_the_model_breaks_off_is_not_told_as_whole() -> None:
+    async with serving(FakeEngine(CALL[:-20])) as served, socket_to(served) as socket:
+        events = await ask(socket, input="Hi", tools=TOOLS)
+        (choice,) = (await post(served, tools=CHAT))["choices"]
+        chunks = choice_chunks(await stream(served, tools=CHAT))
+    for event in events:
+        validate(event)
+    response = events[-1]["response"]
+    Response.model_validate(response, strict=True)
+    assert (events[-1]["type"], response["status"]) == ("response.incomplete", "incomplete")
+    assert response["incomplete_details"] is None
+    assert [item["status"] for item in response["output"]] == ["incomplete"]
+    assert choice["finish_reason"] == chunks[-1]["finish_reason"] == "stop"
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"town": "'
+
+
+@pytest.mark.parametrize("length", [1, 5, len("<tool_call>"), 20])
+async def test_the_mark_of_a_call_that_must_come_is_no_text(length: int) -> None:
+    fields = {"tools": CHAT, "tool_choice": "required", "max_tokens": length}
+    async with serving(FakeEngine(CALL)) as served, socket_to(served) as socket:
+        (choice,) = (await post(served, **fields))["choices"]
+        chunks = choice_chunks(await stream(served, **fields))
+        events = await ask(
+            socket, input="Hi", tools=TOOLS, tool_choice="required", max_output_tokens=length
+        )
+    assert not choice["message"]["content"]
+    assert "tool_calls" not in choice["message"]
+    assert choice["finish_reason"] == chunks[-1]["finish_reason"] == "length"
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == ""
+    response = events[-1]["response"]
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["content"][0]["text"] for item in response["output"]] == [""]
+
+
+async def test_an_answer_of_a_form_is_no_call_whatever_it_holds() -> None:
+    answer = json.dumps({"a": f"so: {CALL}"})
+    form = {"type": "json_object"}
+    async with serving(FakeEngine(answer)) as served:
+        (choice,) = (await post(served, tools=CHAT, response_format=form))["choices"]
+        (cut,) = (await post(served, tools=CHAT, response_format=form, max_tokens=15))["choices"]
+    assert choice["message"]["content"] == answer
+    assert (choice["finish_reason"], cut["finish_reason"]) == ("stop", "length")
+    assert cut["message"]["content"] == answer[:15]
+    async with serving(FakeEngine(CALL)) as served:
+        (choice,) = (await post(served, tools=CHAT, response_format=form))["choices"]
+        (cut,) = (await post(served, tools=CHAT, response_format=form, max_tokens=5))["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert not cut["message"]["content"]
+
+
 async def test_thoughts_are_told_apart() -> None:
     answer = "<think>\nHm, well.\n</think>\n\nYes."
     engine = thinking_engine(answer)
@@ -197,7 +250,11 @@ async def test_thoughts_are_told_apart() -> None:
     (choice,) = whole["choices"]
     assert choice["message"]["reasoning_content"] == "Hm, well."
     assert choice["message"]["content"] == "Yes."
-    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": thought}
+    assert whole["usage"]["completion_tokens_details"] == {
+        "reasoning_tokens": thought,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    }
     told = [chunk["delta"].get("reasoning_content", "") for chunk in chunks]
     assert "".join(told) == "Hm, well."
     assert len([text for text in told if text]) > 3
@@ -255,6 +312,56 @@ async def test_what_must_be_called_is_a_constraint() -> None:
     assert refused["error"]["param"] == "response_format.regex"
 
 
+async def test_a_model_that_has_not_learnt_calls_writes_them_by_their_form() -> None:
+    engine = FakeEngine(CALL)
+    engine.template = ChatTemplate(CHAT_TEMPLATE)
+    async with serving(engine) as served:
+        called = await post(served, tools=CHAT)
+        await post(served, tools=CHAT, tool_choice="none")
+    free, none = (request.constraint for request in engine.requests)
+    assert free is not None
+    assert (free.kind, free.param) == ("calls", "tools")
+    assert free.text.startswith("start: TEXT? | said body")
+    assert none is None
+    assert engine.compiled == [free]
+    assert called["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_where_their_form_cannot_be_enforced_it_writes_them_freely() -> None:
+    engine = FakeEngine(CALL)
+    engine.template = ChatTemplate(CHAT_TEMPLATE)
+    engine.refused = UserError(
+        "uniqueItems", code="unsupported_value", param="tools[0].function.parameters"
+    )
+    async with serving(engine) as served:
+        called = await post(served, tools=CHAT)
+        refused = await post(served, 400, tools=CHAT, tool_choice="required")
+    assert [request.constraint for request in engine.requests] == [None]
+    assert called["choices"][0]["finish_reason"] == "tool_calls"
+    assert refused["error"]["param"] == "tools[0].function.parameters"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"min_tokens": 2}, {"ignore_eos": True}, {"stop_token_ids": [5]}]
+)
+async def test_what_goes_with_no_form_is_worth_more_than_that_of_free_calls(
+    fields: dict[str, Any],
+) -> None:
+    engine = FakeEngine(CALL)
+    engine.template = ChatTemplate(CHAT_TEMPLATE)
+    async with serving(engine) as served:
+        await post(served, tools=CHAT, **fields)
+    assert [request.constraint for request in engine.requests] == [None]
+
+
+async def test_a_model_that_thinks_but_has_not_learnt_calls_goes_on_thinking() -> None:
+    engine = FakeEngine(CALL)
+    engine.template = ChatTemplate(CHAT_TEMPLATE + "{# <think></think> #}")
+    async with serving(engine) as served:
+        await post(served, tools=CHAT)
+    assert [request.constraint for request in engine.requests] == [None]
+
+
 @pytest.fixture
 async def served(tiny_package: Path) -> AsyncIterator[Served]:
     engine = await Engine.start(
@@ -297,3 +404,77 @@ async def test_a_random_model_makes_the_calls_that_it_must(served: Served) -> No
     made = [body["choices"][0]["message"]["tool_calls"][0]["function"] for body in bodies]
     assert made[0] == made[1] == made[2]
     assert bodies[0]["choices"][0]["timings"]["by_drafter"]["grammar"]["draft_n_accepted"] > 0
+
+
+COUNT: Any = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 999}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+def calling(parameters: Any) -> dict[str, Any]:
+    function = {"name": "f", "parameters": parameters}
+    return {
+        "tools": [{"type": "function", "function": function}],
+        "messages": [{"role": "user", "content": "a"}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+
+
+async def test_stops_do_not_act_within_a_call(served: Served) -> None:
+    fields = calling(COUNT)
+    plain = (await post(served, **fields))["choices"][0]
+    stops = {"stop": ["}", '"n"', "\n", "<", ":", "0"], "stop_token_ids": list(range(3, 200))}
+    for speculation in ({}, {"off": True}):
+        body = await post(served, **fields, **stops, speculation=speculation)
+        (choice,) = body["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert (choice["stop_reason"], plain["stop_reason"]) == (None, None)
+        (call,), (expected,) = choice["message"]["tool_calls"], plain["message"]["tool_calls"]
+        assert call["function"] == expected["function"]
+    flat = [{"type": "function", "name": "f", "parameters": COUNT}]
+    async with socket_to(served) as socket:
+        events = await ask(socket, input="a", **{**fields, "tools": flat, **stops})
+    response = events[-1]["response"]
+    assert response["status"] == "completed"
+    jsonschema.validate(json.loads(response["output"][0]["arguments"]), COUNT)
+
+
+@pytest.mark.parametrize("parameters", [COUNT, {}], ids=["schema", "any"])
+async def test_wherever_the_limit_falls_a_call_is_whole_or_said_to_be_cut(
+    served: Served, parameters: Any
+) -> None:
+    seen = set()
+    for limit in range(1, 90):
+        body = await post(served, **calling(parameters), max_tokens=limit)
+        (choice,) = body["choices"]
+        message, reason = choice["message"], choice["finish_reason"]
+        assert not message["content"]
+        seen.add((reason, "tool_calls" in message))
+        if reason == "tool_calls":
+            (call,) = message["tool_calls"]
+            jsonschema.validate(json.loads(call["function"]["arguments"]), parameters)
+            break
+        assert reason == "length"
+    assert {("length", False), ("length", True)} <= seen
+    if parameters is COUNT:
+        assert ("tool_calls", True) in seen
+
+
+async def test_a_schema_that_cannot_be_enforced_names_its_function(served: Served) -> None:
+    fields = calling(COUNT)
+    odd = {"type": "object", "properties": {"a": {"uniqueItems": True}}}
+    fields["tools"].append({"type": "function", "function": {"name": "g", "parameters": odd}})
+    error = (await post(served, 400, **fields))["error"]
+    assert error["param"] == "tools[1].function.parameters"
+    assert error["message"] == (
+        'tools[1].function.parameters has "uniqueItems" at "properties.a",'
+        " which cannot be enforced."
+    )
+    flat = [{"type": "function", **tool["function"]} for tool in fields["tools"]]
+    async with socket_to(served) as socket:
+        (event,) = await ask(socket, input="a", tools=flat, tool_choice="required")
+    assert event["error"]["param"] == "tools[1].parameters"

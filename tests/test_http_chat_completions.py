@@ -311,3 +311,13 @@ async def test_a_drain_waits_for_choices_and_cuts_them_at_the_deadline() -> None
         assert (await running)[-1]["error"]["code"] == "draining"
         assert (await whole)["error"]["code"] == "draining"
     assert engine.running == 0
+
+
+async def test_more_choices_than_there_can_ever_be_room_for_are_refused_at_once() -> None:
+    async with serving(FakeEngine("a"), slots=1, queue=2) as served:
+        body = await post(served, 400, n=8)
+    error = body["error"]
+    assert (error["code"], error["param"]) == ("unsupported_value", "n")
+    assert error["message"].startswith(
+        "8 answers are asked for (1 prompt, n 8); this gateway takes"
+    )

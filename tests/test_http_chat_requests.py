@@ -117,7 +117,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": "json"}, "invalid_type", "response_format"),
     ({"modalities": ["text", "audio"]}, "unsupported_value", "modalities"),
     ({"audio": {"voice": "alloy"}}, "unsupported_value", "audio"),
-    ({"prediction": {"type": "content"}}, "unsupported_value", "prediction"),
+    ({"prediction": {"type": "content"}}, "missing_required_parameter", "prediction.content"),
     ({"web_search_options": {}}, "unsupported_value", "web_search_options"),
     ({"reasoning_effort": 3}, "invalid_type", "reasoning_effort"),
 ]
@@ -132,7 +132,7 @@ def test_a_bad_value_names_its_field(fields: dict[str, Any], code: str, param: s
 
 
 def test_refusals_say_that_a_later_version_may_know_more() -> None:
-    for fields in ({"functions": [{}]}, {"prediction": {}}):
+    for fields in ({"audio": {}}, {"modalities": ["audio"]}):
         with pytest.raises(UserError, match="not supported by this version"):
             parse_chat({"messages": MESSAGES, **fields}, Settings())
     with pytest.raises(UserError, match=f"n must be from 1 to {MOST_CHOICES}, not 99"):

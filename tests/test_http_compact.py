@@ -74,6 +74,8 @@ async def test_a_stored_turn_is_compacted_with_what_follows() -> None:
     for compacted in (alone, behind):
         (item,) = compacted["output"]
         assert expanded(item, "input[0]")[0] == Message("system", "Be brief.")
+        kept = [message.content for message in expanded(item, "input[0]")]
+        assert kept == ["Be brief.", ASK, SUMMARY], "instructions are not"
 
 
 async def test_the_client_compacts() -> None:

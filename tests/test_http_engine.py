@@ -173,7 +173,10 @@ async def test_a_drafter_that_the_package_has_not_is_refused_by_name(
     assert (refused["type"], refused["status"]) == ("error", 400)
     error = refused["error"]
     assert (error["code"], error["param"]) == ("unknown_drafter", "speculation.drafter")
-    assert error["message"] == f"unknown drafter {drafter!r}; this package has: auto, ngram, off."
+    assert (
+        error["message"]
+        == f"unknown drafter {drafter!r}; this package has: auto, ngram, prediction, off."
+    )
 
 
 async def test_lanes_share_the_target(served: Served) -> None:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from gateway.engine.requests import GenerationRequest
+from gateway.fleet.loaded import Loaded, Use
 from gateway.http.flow import Flow
 from gateway.http.keys import ApiKey
 from gateway.http.rates import Rates
@@ -18,6 +19,10 @@ from models.errors import UserError
 from tests.engine_support import OFF, is_idle, running
 from tests.fake_engine import FakeEngine
 from tests.http_serving import ask, serving, socket_to, until
+
+
+def use_of(engine: FakeEngine) -> Use:
+    return Loaded(engine, lambda loaded: None, lambda loaded, error: None).use()
 
 
 async def test_a_request_that_takes_too_long_fails_and_frees_its_slot() -> None:
@@ -57,7 +62,7 @@ async def test_a_request_in_time_is_not_cut() -> None:
 async def test_a_cancelled_answer_is_no_timeout() -> None:
     engine = FakeEngine("x" * 500, pace=0.005)
     flow = Flow(Rates(Limits()), 30.0)
-    (generation,) = flow.open(engine, GenerationRequest((1, 2)), 1)
+    (generation,) = flow.open(use_of(engine), GenerationRequest((1, 2)), 1)
     async with generation:
         events = []
         async for event in generation:
@@ -70,7 +75,7 @@ async def test_an_engine_that_refuses_leaves_no_trace() -> None:
     rates = Rates(Limits(requests=1))
     flow = Flow(rates, None)
     with pytest.raises(UserError, match="the queue is full"):
-        flow.open(FakeEngine(capacity=0), GenerationRequest((1, 2)), 1)
+        flow.open(use_of(FakeEngine(capacity=0)), GenerationRequest((1, 2)), 1)
     rates.begin(None, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import aiohttp
@@ -80,6 +81,15 @@ async def test_a_full_queue_says_when_to_retry() -> None:
         assert response.headers["Retry-After"] == "1"
 
 
+ODD_KEY = 'schl\u00fcssel/=(\u2603)"@:'
+"""A key that no subprotocol can hold as it is."""
+
+
+def encoded(key: str) -> str:
+    text = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+    return f"outpace-api-key-base64url.{text}"
+
+
 KEYS: list[tuple[dict[str, Any], bool]] = [
     ({}, False),
     ({"headers": {"Authorization": "Bearer right"}}, True),
@@ -91,12 +101,18 @@ KEYS: list[tuple[dict[str, Any], bool]] = [
     ({"protocols": ("realtime", "openai-insecure-api-key.right")}, True),
     ({"protocols": ("openai-insecure-api-key.right",)}, True),
     ({"protocols": ("realtime", "openai-insecure-api-key.wrong")}, False),
+    ({"protocols": ("realtime", encoded(ODD_KEY))}, True),
+    ({"protocols": (encoded("right"),)}, True),
+    ({"protocols": ("realtime", encoded("wrong"))}, False),
+    ({"protocols": ("realtime", "outpace-api-key-base64url.")}, False),
+    ({"protocols": ("realtime", "outpace-api-key-base64url.cmln*aHQ")}, False),
+    ({"protocols": ("realtime", "outpace-api-key-base64url._w")}, False),
 ]
 
 
 @pytest.mark.parametrize(("options", "accepted"), KEYS)
 async def test_keys_on_a_socket(options: dict[str, Any], accepted: bool) -> None:
-    async with serving(FakeEngine("ok"), api_keys=("right", "second")) as served:
+    async with serving(FakeEngine("ok"), api_keys=("right", "second", ODD_KEY)) as served:
         if accepted:
             async with socket_to(served, **options) as socket:
                 assert (await ask(socket, input="x"))[-1]["type"] == "response.completed"

@@ -71,6 +71,14 @@ def test_what_is_held_tells_no_key(path: Path) -> None:
         ("ann:a b", "has in line 1 a key that no client could send"),
         ("a\x07b", "has in line 1 a key that no client could send"),
         (b"\xff\xfe", "is not text in UTF-8"),
+        (
+            "# people\nann:one-secret\n\nbob:one-secret",
+            "has in lines 2 and 4 the same key for two names; remove one of them",
+        ),
+        (
+            "one-secret\nann:one-secret",
+            "has in lines 1 and 2 the same key for two names; remove one of them",
+        ),
         ("x" * (1 << 20) + "y", "is larger than 1 MiB"),
         ("\n".join(map(str, range(1001))), "has 1001 keys; at most 1000 are read"),
     ],
@@ -153,7 +161,49 @@ def test_reloading_takes_new_keys_and_drops_old_ones(
     assert caplog.messages == ["1 API keys are in use"]
 
 
-@pytest.mark.parametrize("content", [None, "", "ann:", "a b"])
+def test_a_key_that_is_written_twice_for_one_owner_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("ann:one\nann:one\ntwo\ntwo\nann:three\n")
+    assert {key.owner for key in read_keys(path)} == {
+        ApiKey.of("one", "ann").owner,
+        ApiKey.of("two").owner,
+    }
+
+
+def test_a_key_of_two_names_in_two_places_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("ann:one-secret\n")
+    with pytest.raises(UserError) as error:
+        key_ring(Settings(api_keys=("one-secret",), api_keys_file=path))
+    assert error.value.message == (
+        f"api_keys and the file of API keys {path} have the same key for two names;"
+        " remove it from one."
+    )
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "api_keys").write_text("bob:one-secret\n")
+    with pytest.raises(UserError, match="have the same key for two names") as error:
+        key_ring(Settings(api_keys_file=path), {"CREDENTIALS_DIRECTORY": str(credentials)})
+    assert "one-secret" not in error.value.message
+
+
+def test_another_source_replaces_the_first_unless_it_has_none(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring = KeyRing(lambda: read_keys(path))
+    ring.reload(lambda: [ApiKey.of("another")])
+    assert (len(ring), ring.match(["bobs-key"])) == (1, None)
+    ring.reload()
+    assert ring.match(["another"]) is not None, "the other source is asked from then on"
+    ring.reload(list)
+    assert ring.match(["another"]) is not None, "no keys at all would let everybody in"
+    assert caplog.messages[-1].endswith("those in use stay: there are none any more")
+    nobody = KeyRing(list)
+    nobody.reload()
+    assert len(nobody) == 0
+
+
+@pytest.mark.parametrize("content", [None, "", "ann:", "a b", "ann:x\nbob:x"])
 def test_a_bad_file_keeps_the_old_keys_and_logs_one_line(
     path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:

@@ -14,6 +14,7 @@ from gateway.http.completions.schema import parse_chat, parse_text
 from gateway.http.gateway import Gateway
 from gateway.http.openapi.document import document
 from gateway.http.openapi.requests import SAMPLING, SHARED
+from gateway.http.prediction import MOST_CHARACTERS
 from gateway.http.responses.schema import parse_create
 from gateway.settings import Settings
 from models.errors import UserError
@@ -191,6 +192,21 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
             {field: form({"type": "grammar", "grammar": "start: /a/"})},
             {field: form({"type": "grammar", "grammar": "start: /a/", "syntax": "ebnf"})},
             {field: form({"type": "xml"})},
+        )
+    ),
+    *(
+        (name, {"prediction": value})
+        for name in ("CreateResponse", "CreateChatCompletion", "CreateCompletion")
+        for value in (
+            {"type": "content", "content": "x"},
+            {"type": "content", "content": [{"type": "text", "text": "x"}]},
+            {"type": "content", "content": ""},
+            {"type": "content", "content": "x" * (MOST_CHARACTERS + 1)},
+            {"type": "content", "content": [{"type": "refusal", "refusal": "x"}]},
+            {"type": "content"},
+            {"content": "x"},
+            {"type": "text", "content": "x"},
+            "x",
         )
     ),
     ("CreateResponse", {"text": {"format": {**SCHEMA, "type": "json_schema"}}}),

@@ -97,6 +97,25 @@ def test_answers_at_a_time(clock: Clock) -> None:
     rates.begin("a", 2)
 
 
+def test_other_limits_hold_at_once_and_a_debt_stays(clock: Clock) -> None:
+    rates = Rates(Limits(requests_per_minute=10, tokens_per_minute=600), clock)
+    rates.begin("a", 1)
+    rates.charge("a", 900)
+    assert refused(rates).retry_after == pytest.approx(30.1)
+    # Twice as much a minute pays the same debt in half the time.
+    rates.use(Limits(requests_per_minute=1, tokens_per_minute=1200))
+    assert refused(rates).retry_after == pytest.approx(15.05)
+    clock.now += 16
+    rates.begin("a", 1)
+    assert "at most 1 requests a minute" in refused(rates).message
+    rates.use(Limits())
+    for _ in range(50):
+        rates.begin("a", 1)
+    rates.use(Limits(requests=1))
+    rates.running("a", 1)
+    refused(rates)
+
+
 def test_without_limits_nothing_is_refused(clock: Clock) -> None:
     rates = Rates(Limits(), clock)
     rates.running("a", 1000)

@@ -9,7 +9,8 @@ import aiohttp
 import orjson
 from aiohttp import WSMsgType
 
-from tests.fake_engine import FakeEngine
+from models.constraints.source import ConstraintSource
+from tests.fake_engine import MODEL, FakeEngine
 from tests.http_serving import answer_of, serving, socket_to, until
 
 
@@ -35,6 +36,46 @@ async def test_a_running_answer_may_end_and_waiting_ones_are_refused() -> None:
         assert (second["status"], second["error"]["code"]) == (503, "draining")
         assert (await socket.receive(timeout=5)).data == 1001
         await closing
+
+
+class CompilingEngine(FakeEngine):
+    """Compiles nothing before `compiled_now` is set."""
+
+    def __init__(self) -> None:
+        super().__init__("{}")
+        self.compiled_now = asyncio.Event()
+        self.compiling = 0
+
+    async def compile(self, constraint: ConstraintSource, key: str | None = None) -> None:
+        self.compiling += 1
+        await self.compiled_now.wait()
+
+
+async def test_who_has_no_answer_yet_is_told_that_there_will_be_none() -> None:
+    engine = CompilingEngine()
+    form = {"response_format": {"type": "json_object"}}
+    async with (
+        serving(engine, drain_seconds=30) as served,
+        aiohttp.ClientSession() as session,
+        socket_to(served) as socket,
+    ):
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], **form}
+        asked = asyncio.create_task(session.post(f"{served.url}/v1/chat/completions", json=body))
+        text = {"text": {"format": {"type": "json_object"}}}
+        await socket.send_json({"type": "response.create", "input": "x", **text})
+        await until(lambda: engine.compiling == 2)
+        assert served.gateway.running == 0
+        closing = asyncio.create_task(served.runner.cleanup())
+        await until(lambda: served.gateway.draining)
+        engine.compiled_now.set()
+        async with await asked as response:
+            told = await response.json()
+        assert (response.status, told["error"]["code"]) == (503, "draining")
+        assert "Retry-After" in response.headers
+        (refused,) = await answer_of(socket)
+        assert (refused["status"], refused["error"]["code"]) == (503, "draining")
+        await closing
+    assert engine.requests == []
 
 
 async def test_a_connection_that_breaks_during_the_drain_does_not_hold_it_up() -> None:

@@ -275,6 +275,9 @@ async def test_what_is_somebody_elses_is_not_there() -> None:
         ("starting_after=1", "starting_after"),
         ("stream=true&starting_after=x", "starting_after"),
         ("stream=true&starting_after=-1", "starting_after"),
+        ("stream=true&starting_after=1&starting_after=2", "starting_after"),
+        ("stream=true&starting_after=1&starting_after=1", "starting_after"),
+        ("stream=true&stream=false", "stream"),
     ],
 )
 async def test_queries_that_mean_nothing_are_refused(query: str, param: str) -> None:

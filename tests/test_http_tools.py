@@ -63,6 +63,7 @@ def test_a_response_repeats_them() -> None:
     assert (plain.echo["tools"], plain.echo["tool_choice"]) == ([], "auto")
 
 
+PARAMETERS = "tools[0].function.parameters"
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": {}}, "invalid_type", "tools"),
     ({"tools": [7]}, "invalid_type", "tools[0]"),
@@ -73,6 +74,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (chat({}), "missing_required_parameter", "tools[0].function.name"),
     (chat({"name": "a b"}), "invalid_value", "tools[0].function.name"),
     (chat({**G, "parameters": []}), "invalid_type", "tools[0].function.parameters"),
+    (chat({**G, "parameters": {"type": "string"}}), "invalid_value", PARAMETERS),
+    (chat({**G, "parameters": {"type": ["object", "null"]}}), "invalid_value", PARAMETERS),
+    (chat({**G, "parameters": {"type": None}}), "invalid_value", PARAMETERS),
     (chat({**G, "strict": 1}), "invalid_type", "tools[0].function.strict"),
     (chat(G, G), "invalid_value", "tools[1]"),
     (chat(G, tool_choice="sometimes"), "unsupported_value", "tool_choice"),
@@ -98,6 +102,15 @@ def test_a_bad_value_names_its_field(document: dict[str, Any], code: str, param:
     with pytest.raises(UserError) as caught:
         parse_chat_tools(document)
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_arguments_are_an_object() -> None:
+    with pytest.raises(UserError, match='its type is "object"') as caught:
+        parse_tools(responses(F, {**G, "parameters": {"type": "string"}}))
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "tools[1].parameters")
+    for parameters in ({}, {"type": "object"}, {"properties": {"a": {}}}):
+        (tool,) = parse_tools(responses({**G, "parameters": parameters})).tools
+        assert (tool.parameters, tool.param) == (parameters, "tools[0].parameters")
 
 
 def test_messages_of_calls_and_results() -> None:

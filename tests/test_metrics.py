@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from gateway.engine.observer import RoundSeen
 from gateway.engine.status import EngineStatus
+from gateway.metrics.families import Configured, Loaded
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.tallies import EngineTallies, Histogram
+from models.capture import GraphStatus
 from tests.fake_engine import MODEL, FakeEngine
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -29,7 +33,8 @@ def value(found: Samples, name: str, **labels: str) -> float:
 
 
 def rendered(metrics: Metrics, status: EngineStatus | None = None, accept: str = "") -> str:
-    body, _ = metrics.render(accept, status=status, kv_capacity=4000, connections=3)
+    loaded = [] if status is None else [Loaded(status, 4000, metrics.of(status.model))]
+    body, _ = metrics.render(accept, loaded=loaded, connections=3)
     return body.decode()
 
 
@@ -74,7 +79,7 @@ def test_tokens_that_come_together_share_their_time() -> None:
 
 def test_the_names_are_those_of_the_contract() -> None:
     metrics = Metrics()
-    tallies = metrics.engine
+    tallies = metrics.of(MODEL)
     tallies.started(0.5, prompt_tokens=100, cached_tokens=60)
     tallies.first_token(0.75)
     tallies.more_tokens(3, 0.06)
@@ -128,17 +133,30 @@ def test_graphs_that_do_not_exist_are_not_counted() -> None:
     assert "replay" not in rendered(Metrics(), FakeEngine().status())
 
 
+def test_runs_on_a_device_are_counted_by_how_they_ran() -> None:
+    status = FakeEngine().status()
+    graphs = GraphStatus(captured=7, replayed=1234, eager={"wide": 5, "tree": 2}, refused=("why",))
+    object.__setattr__(status, "graphs", graphs)
+    found = samples(rendered(Metrics(), status))
+    assert value(found, "graph_captures_total") == 7
+    assert value(found, "graph_replays_total") == 1234
+    assert value(found, "graph_eager_runs_total", reason="wide") == 5
+    assert value(found, "graph_eager_runs_total", reason="tree") == 2
+    assert value(found, "graphs_refused") == 1
+
+
 def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
     metrics, status = Metrics(), FakeEngine().status()
-    metrics.engine.round(a_round(verified=4, accepted=2))
+    metrics.of(MODEL).round(a_round(verified=4, accepted=2))
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    body, kind = metrics.render(accept, status=status, kv_capacity=4000, connections=0)
+    loaded = [Loaded(status, 4000, metrics.of(MODEL))]
+    body, kind = metrics.render(accept, loaded=loaded, connections=0)
     assert kind.startswith("application/openmetrics-text")
     text = body.decode()
     assert text.endswith("# EOF\n")
     names = {family.name for family in open_metrics(text)}
     assert "outpace:spec_decode_num_drafts" in names
-    _, kind = metrics.render("text/html", status=status, kv_capacity=4000, connections=0)
+    _, kind = metrics.render("text/html", loaded=loaded, connections=0)
     assert kind.startswith("text/plain; version=")
 
 
@@ -153,5 +171,30 @@ def test_every_family_says_what_it_means() -> None:
 
 def test_a_scrape_changes_nothing() -> None:
     metrics, status = Metrics(), FakeEngine().status()
-    metrics.engine.ended("length", 1.0)
+    metrics.of(MODEL).ended("length", 1.0)
     assert rendered(metrics, status) == rendered(metrics, status)
+
+
+def test_every_model_has_its_label_in_one_family() -> None:
+    metrics, status = Metrics(), FakeEngine().status()
+    other = dataclasses.replace(status, model="other", slots=9)
+    metrics.of(MODEL).ended("stop", 1.0)
+    metrics.of("other").ended("length", 2.0)
+    loaded = [Loaded(each, 4000, metrics.of(each.model)) for each in (status, other)]
+    configured = [
+        Configured(MODEL, "loaded", 2, 1, 7 << 20),
+        Configured("third", "unloaded", 0, 0, 0),
+    ]
+    text = metrics.render("", loaded=loaded, configured=configured, connections=0)[0].decode()
+    found = samples(text)
+    assert value(found, "slots") == 4
+    assert value(found, "slots", model="other") == 9
+    assert value(found, "requests_ended_total", finished_reason="stop") == 1
+    assert value(found, "requests_ended_total", model="other", finished_reason="length") == 1
+    assert value(found, "package_state", state="loaded") == 1
+    assert value(found, "package_state", model="third", state="unloaded") == 1
+    assert value(found, "package_loads_total") == 2
+    assert value(found, "package_failures_total") == 1
+    assert value(found, "package_memory_bytes") == 7 << 20
+    helped = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
+    assert len(helped) == len(set(helped)), "a family is there once"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.engine.names import PREFERRED, drafter_names, is_name, resolve
+from gateway.engine.names import PREFERRED, drafter_names, is_name, predicting, resolve
 from models.errors import UserError
 from models.package import DRAFTER_KINDS
 
@@ -24,6 +24,9 @@ KINDS = ("medusa", "draft-model", "eagle3", "self-speculative")
         ("medusa", KINDS, ("medusa",)),
         ("ngram+medusa", KINDS, ("ngram", "medusa")),
         ("eagle3+ngram+medusa", KINDS, ("ngram", "eagle3", "medusa")),
+        ("prediction", (), ("prediction",)),
+        ("ngram+prediction", (), ("prediction", "ngram")),
+        ("medusa+prediction+eagle3", KINDS, ("prediction", "medusa", "eagle3")),
     ],
 )
 def test_what_a_name_stands_for(name: str, kinds: tuple[str, ...], meant: tuple[str, ...]) -> None:
@@ -56,8 +59,8 @@ def test_the_refusal_tells_all_that_there_is() -> None:
     with pytest.raises(UserError) as refused:
         resolve("eagle2", ("mtp", "eagle"))
     assert refused.value.message == (
-        "unknown drafter 'eagle2'; this package has: auto, cascade, ngram, mtp, eagle, off; and"
-        " combinations such as ngram+mtp."
+        "unknown drafter 'eagle2'; this package has: auto, cascade, ngram, prediction, mtp, eagle,"
+        " off; and combinations such as ngram+mtp."
     )
 
 
@@ -68,3 +71,22 @@ def test_some_package_may_have_it() -> None:
 
 def test_every_kind_has_a_place_in_the_preference() -> None:
     assert sorted(PREFERRED) == sorted(DRAFTER_KINDS)
+
+
+@pytest.mark.parametrize(
+    ("names", "predicted", "drafting"),
+    [
+        (("ngram",), True, ("prediction", "ngram")),
+        (("ngram", "eagle3"), True, ("prediction", "ngram", "eagle3")),
+        (("prediction", "ngram"), True, ("prediction", "ngram")),
+        (("prediction",), True, ("prediction",)),
+        (("prediction", "ngram"), False, ("ngram",)),
+        (("prediction",), False, ()),
+        (("ngram",), False, ("ngram",)),
+        ((), True, ()),
+    ],
+)
+def test_a_prediction_drafts_beside_the_others_where_there_is_one(
+    names: tuple[str, ...], predicted: bool, drafting: tuple[str, ...]
+) -> None:
+    assert predicting(names, predicted=predicted) == drafting

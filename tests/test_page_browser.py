@@ -9,8 +9,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
+from gateway.fleet.terms import Source
 from gateway.http.responses.websocket import Connection
 from tests.browser_support import PHONE, Reader, browsing, reading
+from tests.fleet_support import named, source
 from tests.http_serving import serving, until
 from tests.page_engine import ANSWER, PageEngine
 
@@ -48,7 +50,10 @@ async def test_an_answer_is_read_as_markdown_with_the_source_of_every_token(
         await expect(reader.question).to_have_value(
             "Why is the sky blue? Answer in three sentences."
         )
-        await reader.ask("Why is the sky blue?")
+        await reader.ask("Why is the sky blue?", until=None)
+        await expect(reader.page.locator(".bubble")).to_have_text("Why is the sky blue?")
+        await reader.picture("asked")
+        await reader.comes_to("completed")
         answer = reader.answer
         await expect(answer.get_by_role("heading", name="The sky")).to_be_visible()
         await expect(answer.get_by_role("row")).to_have_count(3)
@@ -70,6 +75,8 @@ async def test_an_answer_is_read_as_markdown_with_the_source_of_every_token(
         assert f"{told} tokens" in await answer.locator(".figures").inner_text()
         assert engine.prompt() == "<user>Why is the sky blue?</><assistant>"
         await reader.picture("answer")
+        await reader.page.get_by_label("Colour tokens by source").uncheck()
+        await reader.picture("uncoloured")
 
 
 async def test_the_meters_follow_the_answer(browser: Browser) -> None:
@@ -104,6 +111,7 @@ async def test_stop_keeps_what_was_said_and_the_conversation_goes_on(browser: Br
         await reader.page.get_by_role("button", name="Stop").click()
         await reader.comes_to("cancelled")
         await expect(reader.answer).to_contain_text("Stopped.")
+        await reader.picture("stopped")
         await expect(reader.question).to_be_focused()
         said = await reader.answer.locator(".markdown").inner_text()
         assert 0 < len(said) < len(WORDS)
@@ -162,7 +170,7 @@ async def test_a_finger_on_a_token_is_enough(browser: Browser) -> None:
         await reader.ask("Why?")
         await reader.answer.locator(".token.place-3").first.tap()
         assert (await facts(reader))["Source"].startswith("EAGLE-3")
-        await reader.picture("token-phone")
+        await reader.picture("phone-token")
         await reader.answer.locator(".who").tap()
         await expect(reader.page.locator("#card")).to_be_hidden()
 
@@ -239,6 +247,7 @@ async def test_conversations_are_listed_renamed_exported_and_deleted(browser: Br
         written = json.loads((await download.path()).read_text())
         assert written["messages"][1]["runs"][0]["text"] == "ok"
 
+        await reader.picture("conversations")
         await page.get_by_role("button", name="Delete Mine").click()
         await expect(titles).to_have_text(["First question"])
         await page.get_by_role("button", name="Undo").click()
@@ -328,6 +337,43 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab(browser: Browser) -> None:
         assert await page.evaluate("Object.values(localStorage).join().includes('right')") is False
 
 
+@pytest.mark.parametrize("key", ["a/b=", "schl\u00fcssel(neu)", "\u043a\u043b\u044e\u0447@:"])
+async def test_any_key_can_be_used(browser: Browser, key: str) -> None:
+    async with (
+        serving(PageEngine("ok"), api_keys=(key,)) as served,
+        reading(browser, served.url, complaints=True) as reader,
+    ):
+        await reader.page.get_by_label("Key", exact=True).fill(f"{key} ")
+        await reader.page.get_by_role("button", name="Use it").click()
+        await reader.is_ready()
+        await reader.ask("Hi")
+        await expect(reader.answer).to_contain_text("ok")
+
+
+async def test_one_of_several_models_is_chosen(browser: Browser) -> None:
+    engines: dict[str, PageEngine] = {}
+
+    async def start(asked: Source) -> PageEngine:
+        engine = engines[asked.name] = PageEngine("ok")
+        engine.package = named(asked.name)
+        return engine
+
+    async with serving(None) as served:
+        for name in "ab":
+            served.gateway.fleet.add(source(name), start)
+        await served.gateway.fleet.start()
+        async with reading(browser, served.url) as reader:
+            model = reader.page.get_by_label("Model", exact=True)
+            await expect(model).to_have_value("")
+            await expect(model.locator("option")).to_have_text(["As set: a", "a", "b"])
+            await reader.ask("Hi")
+            await model.select_option("b")
+            await reader.ask("Hi")
+            assert [len(engines[name].requests) for name in "ab"] == [1, 1]
+    async with serving(PageEngine("ok")) as served, reading(browser, served.url) as reader:
+        await expect(reader.page.get_by_label("Model", exact=True)).to_be_hidden()
+
+
 async def test_a_page_that_comes_before_the_model_waits_for_it(browser: Browser) -> None:
     async with (
         serving(None) as served,
@@ -383,6 +429,24 @@ async def test_what_a_model_says_never_becomes_a_part_of_the_page(browser: Brows
         assert await markdown.locator("a").count() == 2
         assert "<script>alert(2)</script>" in await markdown.inner_text()
         await expect(reader.page.locator(".bubble")).to_have_text("<b>Hi</b>")
+
+
+async def test_code_is_copied_as_it_was_said(browser: Browser) -> None:
+    code = "def f(x):\n\n    return x  # two\n\n\nf(1)"
+    async with (
+        serving(PageEngine(f"```python\n{code}\n```\nDone.")) as served,
+        reading(browser, served.url, permissions=["clipboard-read", "clipboard-write"]) as reader,
+    ):
+        await reader.ask("Hi")
+        await expect(reader.answer.locator(".code-line")).to_have_count(6)
+        selected = await reader.answer.locator("pre").evaluate(
+            "pre => { getSelection().selectAllChildren(pre); return getSelection().toString(); }"
+        )
+        assert selected.rstrip("\n") == code
+        await reader.answer.get_by_role("button", name="Copy code").click()
+        await expect(reader.answer.get_by_role("button", name="Copied")).to_be_visible()
+        copied = await reader.page.evaluate("navigator.clipboard.readText()")
+        assert copied.rstrip("\n") == code
 
 
 async def test_shortcuts_and_themes(browser: Browser) -> None:
@@ -454,7 +518,7 @@ async def test_axe_finds_nothing(browser: Browser, scheme: str) -> None:
         await page.get_by_role("button", name="Inspect tokens").press("Enter")
         await page.locator("summary").click()
         assert await reader.violations() == []
-        await reader.picture(f"whole-{scheme}")
+        await reader.picture(scheme)
         await page.keyboard.press("Escape")
         await page.get_by_role("button", name="Change the question").click()
         await page.get_by_label("Policy").select_option("fixed")

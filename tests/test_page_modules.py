@@ -5,11 +5,14 @@ Playwright brings a node with it: no other one is needed.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import playwright
 import pytest
+
+from tests.browser_support import PICTURES
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "gateway" / "page"
@@ -36,6 +39,13 @@ def test_modules(suite: Path) -> None:
 @pytest.mark.parametrize("module", sorted(PAGE.glob("*.js")), ids=lambda path: path.name)
 def test_every_module_can_be_read(module: Path) -> None:
     node("--check", str(module))
+
+
+def test_every_picture_is_taken_by_some_test() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "tests").glob("test_page_*.py"))
+    taken = set(re.findall(r"picture\(\"([a-z-]+)\"\)", sources))
+    assert taken | {"light", "dark"} == PICTURES
+    assert "picture(scheme)" in sources
 
 
 def test_files_are_of_a_size_to_read() -> None:

@@ -11,15 +11,20 @@ import pytest
 
 from models import providers
 from models.errors import UserError
-from models.providers import load_onnxruntime, select_provider
+from models.providers import DeviceOptions, load_onnxruntime, select_provider
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+
+
+preloaded: list[int] = []
 
 
 def install(
     monkeypatch: pytest.MonkeyPatch, available: Sequence[str], gpus: Sequence[str] = ()
 ) -> None:
-    module = SimpleNamespace(get_available_providers=lambda: list(available))
+    module = SimpleNamespace(
+        get_available_providers=lambda: list(available), preload_dlls=lambda: preloaded.append(1)
+    )
     monkeypatch.setattr(providers, "load_onnxruntime", lambda: module)
     monkeypatch.setattr(providers, "nvidia_devices", lambda: tuple(gpus))
 
@@ -44,18 +49,50 @@ def test_a_package_for_the_gpu_runs_on_the_gpu(monkeypatch: pytest.MonkeyPatch) 
     install(monkeypatch, [CUDA, CPU], ["/dev/nvidia0"])
     provider = select_provider("auto", "cuda")
     assert (provider.device, provider.memory) == ("cuda", "cuda")
-    assert provider.session_providers() == [(CUDA, {})]
+    assert provider.captures
+    assert not provider.on_host
+    plain = {"device_id": "0", "arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
+    assert provider.session_providers() == [(CUDA, plain)]
+    assert provider.session_providers(capture=True) == [(CUDA, plain | {"enable_cuda_graph": "1"})]
+
+
+def test_the_libraries_of_a_gpu_are_loaded_before_any_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    preloaded.clear()
+    install(monkeypatch, [CUDA, CPU], ["/dev/nvidia0"])
+    select_provider("cpu", "cpu")
+    assert preloaded == []
+    select_provider("cuda", "cuda")
+    assert preloaded == [1]
+
+
+def test_options_reach_the_provider_and_say_what_runs_depend_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, [CUDA, CPU], ["/dev/nvidia0"])
+    use = DeviceOptions(memory_mib=512, graphs=False, strict_width=8, gemm="fpa-intb")
+    provider = select_provider("cuda", "cuda", use)
+    assert provider.options["gpu_mem_limit"] == str(512 << 20)
+    assert not provider.captures
+    assert provider.session_entries() == {"ep.cuda.fpa_intb_gemm": "1"}
+    assert provider.described == f"{CUDA} (gemm fpa-intb, no graphs, strict 8)"
+    host = select_provider("cpu", "cpu", use)
+    assert (host.described, host.options, host.session_entries()) == (CPU, {}, {})
+    assert not host.captures
 
 
 def test_tensorrt_leaves_what_it_cannot_take_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [TENSORRT, CUDA, CPU], ["/dev/nvidia0"])
     provider = select_provider("tensorrt", "tensorrt")
-    assert provider.session_providers() == [(TENSORRT, {}), (CUDA, {})]
+    names = [name for name, _ in provider.session_providers()]
+    assert names == [TENSORRT, CUDA]
+    assert not provider.captures, "its own graphs are captured by its engines"
 
 
 @pytest.mark.parametrize(
     ("device", "remedy"),
-    [("cuda", "with --device cuda."), ("tensorrt", "cannot be exported yet.")],
+    [("cuda", "with --device cuda."), ("tensorrt", "with --device tensorrt.")],
 )
 def test_a_package_for_the_cpu_is_not_run_elsewhere(
     device: str, remedy: str, monkeypatch: pytest.MonkeyPatch

@@ -99,6 +99,14 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path, text: str, near: str) 
 def test_an_unknown_variable_names_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'OUTPACE_SLOT'\. Did you mean 'OUTPACE_SLOTS'"):
         load_settings({"OUTPACE_SLOT": "1"}, {})
+    with pytest.raises(UserError, match=r"'OUTPACE_CACH'\. Did you mean 'OUTPACE_CACHE'"):
+        load_settings({"OUTPACE_CACH": "/tmp"}, {})
+
+
+def test_what_others_read_is_no_setting() -> None:
+    read = ("CACHE", "CONFIG", "API_KEY", "URL", "ARTEFACTS", "CHROMIUM", "FUZZ")
+    environment = {f"OUTPACE_{name}": "" for name in read}
+    assert load_settings(environment, {}) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -305,3 +313,16 @@ def test_a_log_has_a_known_form() -> None:
     assert load_settings({}, {"log_format": "json"}).log_format == "json"
     with pytest.raises(UserError, match="--log-format must be one of text, json, not 'xml'"):
         load_settings({}, {"log_format": "xml"})
+
+
+def test_packages_are_named_from_all_sources(tmp_path: Path) -> None:
+    config = write(tmp_path / "outpace.toml", 'packages = ["a", "/b"]\nadmins = ["ann"]')
+    settings = load_settings({}, {}, config)
+    assert settings.packages == (tmp_path / "a", Path("/b"))
+    assert settings.admins == ("ann",)
+    settings = load_settings({"OUTPACE_PACKAGES": "/c, ~/d"}, {"keep_alive": "0"}, config)
+    assert settings.packages == (Path("/c"), Path.home() / "d")
+    assert (settings.keep_alive, settings.terms.keep_alive) == (0.0, 0.0)
+    assert load_settings({}, {"stuck_seconds": "none"}).terms.stuck_seconds is None
+    with pytest.raises(UserError, match=r"--keep-alive must be from -1 to"):
+        load_settings({}, {"keep_alive": "-2"})

@@ -135,6 +135,37 @@ async def test_forced_tokens_are_drafted_and_counted(engine: TestEngine) -> None
     assert plain.finished.timings.rounds == len(plain.ids) - 1, "the end costs no run of its own"
     assert timings.rounds <= -(-len(said.ids) // 16)
     assert set(said.sources) == {"target", "grammar"}
+    for answered in (plain, said):
+        require_every_token_counted(answered)
+    assert timings.alpha == 1
+    assert timings.tau is not None
+    assert timings.tau > 8
+    assert sum(source == "grammar" for source in said.sources) == forced.draft_n_accepted
+
+
+async def test_forced_and_chosen_tokens_add_up(engine: TestEngine) -> None:
+    for way in (*WAYS, OFF):
+        for prompt in PROMPTS[:2]:
+            said = await structured(engine, prompt, json_schema(RECORD), speculation=way)
+            require_every_token_counted(said)
+
+
+def require_every_token_counted(said: Answered) -> None:
+    """The prompt's run makes the first token; each round makes its accepted drafts and one more,
+    but where the answer ends with its last draft."""
+    timings, usage = said.finished.timings, said.finished.usage
+    assert usage.completion_tokens == len(said.ids) == len(said.sources)
+    made = 1 + timings.draft_n_accepted + timings.rounds
+    assert made - 1 <= len(said.ids) <= made
+    assert sum(each.draft_n_accepted for each in timings.by_drafter.values()) == (
+        timings.draft_n_accepted
+    )
+    drafted = sum(source != "target" for source in said.sources)
+    assert drafted == timings.draft_n_accepted
+    if timings.rounds:
+        assert timings.tau is not None
+        # A run that makes the end as well made one token more than is told.
+        assert len(said.ids) - 1 <= round(timings.tau * timings.rounds) <= len(said.ids)
 
 
 class Parrot:
@@ -245,9 +276,9 @@ async def test_what_contradicts_a_form_is_refused(engine: TestEngine) -> None:
 
 
 async def test_a_form_that_cannot_be_compiled_fails_its_answer_alone(engine: TestEngine) -> None:
-    with pytest.raises(UserError, match="cannot be compiled"):
+    with pytest.raises(UserError, match="is no regular expression that can be used"):
         await engine.compile(regex("("))
-    with pytest.raises(UserError, match="cannot be compiled"):
+    with pytest.raises(UserError, match="is no regular expression that can be used"):
         await structured(engine, PROMPTS[0], regex("("))
     assert is_idle(engine)
     assert len((await ask(engine, PROMPTS[0])).ids) == 24

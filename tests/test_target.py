@@ -314,10 +314,10 @@ def test_the_workspace_grows_once_for_all_bindings(package: Package) -> None:
     assert len({wide.whole(index).tobytes() for index in range(150)}) == 150
     (after,) = target.run([Row(first, prompt[:3], 3)])
     assert after.whole(2).tobytes() == kept
-    buffer = target._workspace._buffer
+    buffer = target._workspace._wide
     for slot in (first, second):
         target.run([Row(slot, prompt, 150)])
-    assert target._workspace._buffer is buffer
+    assert target._workspace._wide is buffer
 
 
 def test_rows_on_a_device_are_copied_once_a_run(package: Package) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +256,31 @@ def test_a_stream_knows_that_it_ends_inside_a_character(tmp_path: Path) -> None:
         stream.push([token])
         seen.append(stream.unfinished)
     assert seen == [False, True, True, False]
+
+
+def test_a_long_text_holds_up_no_other_thread(demo: Tokenizer) -> None:
+    turns = 0
+    encoding, encoded = threading.Event(), threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        encoding.wait()
+        while not encoded.is_set():
+            turns += 1
+            time.sleep(0)  # lets go of the interpreter
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        # No switch between threads but where one lets go of the interpreter.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e3)
+        encoding.set()
+        ids = demo.encode("word " * 40_000)
+        reached = turns
+    finally:
+        encoded.set()
+        sys.setswitchinterval(interval)
+        counting.join()
+    assert len(ids) > 40_000
+    assert reached > 0

@@ -6,14 +6,18 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.calls.reader import AnswerReader
+from gateway.calls.scope import CallScope
 from gateway.engine.requests import Delta, GenerationRequest, TokenLogprob
 from gateway.engine.transcript import Said, Transcript
 from models.package import load_package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder, Tokenizer
+from tests.calls_support import HERMES
 
 END = 2
 """End-of-sequence of the tiny model."""
@@ -332,3 +336,48 @@ def test_what_the_model_leaves_unfinished_is_said_by_its_last_token(tokenizer: T
     assert marks_of(told) == [("", 0), ("\ufffd", 0)]
     told = tell(tokenizer, singly([*half, END]))
     assert (told.spelled, told.text) == ("", "\ufffd")
+
+
+def scoped(tokenizer: Tokenizer, text: str, **stops: Any) -> Told:
+    """`text` told token by token; stops act outside its calls."""
+    scope = lambda: CallScope(AnswerReader(HERMES, calls=True))  # noqa: E731
+    request = GenerationRequest((1,), stop_scope=scope, **stops)
+    endings = frozenset({END, *request.stop_ids})
+    told = Told(Transcript(request, tokenizer, endings, 1000))
+    for token in tokenizer.encode(text):
+        told.transcript.add(said([token]))
+        delta = told.transcript.take(0)
+        if delta is not None:
+            told.deltas.append(delta)
+        if told.transcript.reason is not None:
+            return told
+    told.transcript.end_at(END)
+    delta = told.transcript.take(0)
+    return told if delta is None else Told(told.transcript, [*told.deltas, delta])
+
+
+CALLING = 'Well <tool_call>{"name": "f", "arguments": {"a": "in the end"}}</tool_call> '
+
+
+def test_stop_strings_act_within_their_scope(tokenizer: Tokenizer) -> None:
+    told = scoped(tokenizer, f"{CALLING}in the middle", stop=("the",))
+    assert (told.text, told.transcript.stop) == (f"{CALLING}in ", "the")
+    assert told.transcript.reason == "stop"
+    told = scoped(tokenizer, "Well <tool", stop=("<to",))
+    assert (told.text, told.transcript.stop) == ("Well ", "<to")
+    told = scoped(tokenizer, CALLING[:-20], stop=("end",))
+    assert (told.text, told.transcript.stop) == (CALLING[:-20], None)
+
+
+def test_stop_tokens_act_within_their_scope(tokenizer: Tokenizer) -> None:
+    tokens, length = tokenizer.encode(f"{CALLING}in the middle"), 0
+    places: dict[bool, set[int]] = {False: set(), True: set()}
+    for token in tokens:
+        length += len(tokenizer.token_bytes(token))
+        if length > len("Well <tool_call>"):
+            places[length > len(CALLING)].add(token)
+    stop = max(places[False] & places[True])
+    told = scoped(tokenizer, f"{CALLING}in the middle", stop_ids=(stop,))
+    assert told.text.startswith(CALLING[:-1])
+    assert told.transcript.stop == stop
+    assert told.text != f"{CALLING}in the middle"

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.markdown import table
 from bench.peers.schema import PeersReport
 from bench.peers.tables import Column, by_category, overall, problems, rows_of, together
 from bench.run.schema import ALL
 from bench.run.tables import shown
-from bench.sheets import reasons, table
+from bench.sheets import reasons
 
 
 def markdown(report: PeersReport, plots: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.markdown import table
 from bench.run.limits import comparisons
 from bench.run.schema import RunCell, RunReport
 from bench.run.tables import LAYOUTS, Layout, by_load, load_name, problems, rows_of
-from bench.sheets import reasons, table
+from bench.sheets import reasons
 
 
 def markdown(report: RunReport, plots: Sequence[str]) -> str:

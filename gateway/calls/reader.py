@@ -1,13 +1,15 @@
 """An answer's text as it arrives: what is said, what is thought, and which functions are called.
 
 Nothing is held back but what may be the beginning of a mark, whitespace that may precede one, and a
-call until its function is known. What looks like a call and turns out to be none is text.
-Whitespace around thoughts and calls belongs to neither.
+call until its function is known. What looks like a call and turns out to be none is text, unless
+the answer's form says that it can be nothing else than a call that was cut. Whitespace around
+thoughts and calls belongs to neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from gateway.calls.dialects import (
     CALL,
@@ -26,6 +28,10 @@ _MARKS = {"hermes": CALL, "llama3": PYTHON, "mistral": CALLS}
 _BETWEEN = " \t\r\n"
 _SEPARATORS = {"hermes": "", "llama3": ";", "mistral": ","}
 
+Form = Literal["free", "calls", "either"]
+"""Of an answer: anything, calls and nothing else, or either calls or text without any, which its
+beginning says."""
+
 
 class AnswerReader:
     """Reads one answer of a model of this `manner`.
@@ -34,8 +40,12 @@ class AnswerReader:
     ends inside a thought.
     """
 
-    def __init__(self, manner: Manner, *, calls: bool, thinking: bool = False) -> None:
+    def __init__(
+        self, manner: Manner, *, calls: bool, form: Form = "free", thinking: bool = False
+    ) -> None:
         self._manner = manner
+        self._either = form == "either"
+        self._only_calls = form == "calls"
         self._mark = _MARKS[manner.dialect] if calls else ""
         self._step: Callable[[], bool] = self._think if thinking else self._begin
         self._may_think = manner.thinks
@@ -47,6 +57,7 @@ class AnswerReader:
         self._call: Scanner = CallScanner()
         self._begun = False
         self._calls = 0
+        self._cut = False
         self._parts: list[Part] = []
 
     @property
@@ -58,6 +69,42 @@ class AnswerReader:
     def calls(self) -> int:
         """How many calls have begun."""
         return self._calls
+
+    @property
+    def whole(self) -> bool:
+        """Whether no call broke off."""
+        return not self._cut
+
+    @property
+    def calling(self) -> bool:
+        """Whether what comes next would be part of a call, or of what looks like one."""
+        return self._only_calls or self._step in (
+            self._open,
+            self._inside,
+            self._behind,
+            self._skip,
+        )
+
+    @property
+    def undecided(self) -> int:
+        """How many of the last characters, at most, may turn out to be text as well as a call."""
+        if self._called:
+            return 0
+        if self.calling:
+            return len(self._opening) + len(self._call.raw) + len(self._pending)
+        return len(self._pending)
+
+    @property
+    def called(self) -> bool:
+        """Whether what came last is part of a call for certain: so are its marks, and whitespace
+        behind it."""
+        behind = self._step == self._say and self._fresh and self._calls > 0
+        return self._called or (behind and not self._pending)
+
+    @property
+    def _called(self) -> bool:
+        begun = self._step == self._inside and self._begun
+        return self._only_calls or begun or self._step in (self._behind, self._skip)
 
     def push(self, text: str) -> list[Part]:
         self._pending += text
@@ -74,6 +121,8 @@ class AnswerReader:
         elif self._step == self._think:
             self._add(Thought, self._pending)
             self._blank = ""
+        elif self._either and self._pending.strip() != "[":
+            pass  # the beginning of a mark: what is of another form begins otherwise
         elif self._step in (self._begin, self._say):
             self._say_all(self._pending)
         self._pending = ""
@@ -94,7 +143,13 @@ class AnswerReader:
         if not text or (self._may_think and THINK.startswith(text)):
             return False
         self._may_think = False
-        if self._mark == PYTHON and text.startswith("{"):
+        if self._either:
+            if len(text) < len(self._mark) and self._mark.startswith(text):
+                return False
+            self._either = False
+            self._only_calls = text.startswith(self._mark)
+            self._mark = self._mark if self._only_calls else ""
+        elif self._mark == PYTHON and text.startswith("{"):
             self._opening = self._pending[: -len(text)]
             self._enter(text)
         else:
@@ -198,6 +253,7 @@ class AnswerReader:
             self._go(self._say, "")
         else:
             self._parts.append(CallEnded(self._calls - 1, whole=False))
+            self._cut = True
             self._go(self._skip, self._pending if self._mark == CALL else "")
 
     def _go(self, step: Callable[[], bool], text: str, *, fresh: bool = False) -> None:
@@ -218,6 +274,8 @@ class AnswerReader:
 
     def _add(self, kind: type[Text] | type[Thought], text: str) -> None:
         """Whitespace is held back until something follows it; at a beginning it is left out."""
+        if self._only_calls:
+            return
         if self._fresh:
             text = text.lstrip()
         said = text.rstrip()

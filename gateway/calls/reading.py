@@ -17,8 +17,13 @@ class Reading:
 
     @property
     def called(self) -> bool:
-        """Whether a function was called."""
-        return self._reader.calls > 0
+        """Whether functions were called, all of them to their ends."""
+        return self._reader.calls > 0 and self._reader.whole
+
+    @property
+    def cut(self) -> bool:
+        """Whether a call broke off."""
+        return not self._reader.whole
 
     @property
     def thought_tokens(self) -> int:

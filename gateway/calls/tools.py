@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function. `parameters` is the JSON schema of its arguments, an object."""
+    """A function. `parameters` is the JSON schema of its arguments, an object; errors about it name
+    the request's field `param`."""
 
     name: str
     description: str | None
     parameters: Mapping[str, Any]
+    param: str = field(default="tools", compare=False)
 
     def described(self) -> dict[str, Any]:
         """As chat templates want it."""

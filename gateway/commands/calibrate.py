@@ -13,6 +13,7 @@ from gateway.engine.costs.shape import Load
 from gateway.engine.engine import Engine
 from gateway.engine.names import NGRAM, OFF
 from gateway.engine.requests import GenerationRequest, Speculation
+from gateway.fleet.sources import first_package
 from gateway.settings import Settings
 from models.errors import UserError
 from models.package import load_package
@@ -52,7 +53,9 @@ class Table:
 async def measure(settings: Settings) -> Figures:
     """Load the package and measure afresh. Raises `UserError` where it cannot run here."""
     engine = await Engine.start(
-        load_package(settings.package), settings.engine_options, recalibrate=True
+        load_package(first_package(settings.package)),
+        settings.engine_options,
+        recalibrate=True,
     )
     try:
         problems: dict[str, str] = {}

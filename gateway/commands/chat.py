@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.client import Chat, RequestError, connect
+from models.nearest import meant
 from models.sampling.parameters import LEAST_SEED, MOST_SEED
 
 DEFAULT_URL = "http://127.0.0.1:8765"
+NAMES = ("/reset", "/off", "/on", "/quit", "/exit")
 COMMANDS = "/reset forgets, /off and /on switch speculation, /quit leaves (or Ctrl-D)"
 # What a model says must not move the cursor or rename the window.
 CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
@@ -114,7 +116,7 @@ class Terminal:
         self._failed = False
 
     def run(self) -> int:
-        """Returns 1 when a turn of a script failed; a person has seen the error."""
+        """Returns 1 when a turn or a command of a script failed; a person has seen the error."""
         if self._interactive:
             self._enable_editing()
             self._note(COMMANDS)
@@ -149,7 +151,10 @@ class Terminal:
             self._chat.speculate = line == "/on"
             self._note(f"speculation {line.removeprefix('/')}")
         else:
-            self._note(COMMANDS)
+            name = _plain(line.split()[0])
+            unknown = f"There is no command {name}.{meant(name, NAMES)}"
+            self._note(f"{unknown} {COMMANDS}")
+            self._failed = True
 
     def _turn(self, line: str) -> None:
         answer = self._call(self._chat.ask(line, self._write))
@@ -185,6 +190,10 @@ class Terminal:
             import readline  # noqa: F401  (its import gives `input` editing and history)
         except ImportError:
             return
+
+
+def _plain(text: str) -> str:
+    return text.translate(CONTROLS)[:40]
 
 
 def summary(response: dict[str, Any]) -> str:

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.commands.calibrate import Figures, as_json, meaning, measure, plot, tables
+from gateway.commands.layout import listed, sentence, terminal_width
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.serve import bind, make_tls, require_safe_address
 from gateway.engine.loading import slot_context
 from gateway.engine.names import JOIN, NGRAM, OFF, resolve
+from gateway.fleet.sources import first_package
 from gateway.http.keys import key_ring
 from gateway.settings import Settings
 from models.errors import UserError
@@ -75,10 +77,11 @@ def run(parsed: argparse.Namespace) -> int:
             found["calibration"] = as_json(figures)
         print(json.dumps({"ok": not problems, "problems": problems, **found}, indent=2))
     else:
+        width = terminal_width()
         for section in sections:
-            _print(section)
+            _print(section, width)
         if figures is not None:
-            _print_figures(figures)
+            _print_figures(figures, width)
         print(f"\n{len(problems)} problem(s) would stop serve" if problems else "\nserve would run")
     return 1 if problems else 0
 
@@ -177,9 +180,10 @@ def _bytes(count: int | None) -> str | None:
 
 
 def _package(settings: Settings) -> tuple[Package | None, Section]:
-    section = Section("package", {"path": str(settings.package)})
+    path = first_package(settings.package)
+    section = Section("package", {"path": str(path)})
     try:
-        package = load_package(settings.package)
+        package = load_package(path)
     except UserError as error:
         section.problems.append(error.message)
         return None, section
@@ -276,20 +280,21 @@ def _noting(section: Section, check: Callable[[], object]) -> None:
         section.problems.append(error.message)
 
 
-def _print(section: Section) -> None:
+def _print(section: Section, width: int) -> None:
     print(section.title)
     for name, value in section.found.items():
-        print(f"  {name:<18} {_shown(value)}")
+        print("\n".join(listed(f"  {name:<18} ", _values(value), width)))
     for problem in section.problems:
-        print(f"  PROBLEM            {problem}")
+        print("\n".join(sentence(f"  {'PROBLEM':<18} ", problem, width)))
 
 
-def _print_figures(figures: Figures) -> None:
+def _print_figures(figures: Figures, width: int) -> None:
     for table in tables(figures):
         print()
         print("\n".join(table.lines()))
     print()
-    print("\n".join(meaning(figures)))
+    for line in meaning(figures):
+        print("\n".join(sentence("", line, width)))
 
 
 def _write(path: Path, text: str) -> None:
@@ -301,6 +306,15 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
+def _values(value: Any) -> list[str]:
+    """What a line lists: each is kept whole where it can be."""
+    if isinstance(value, dict):
+        return [f"{name} {_shown(inner)}" for name, inner in value.items()] or ["none"]
+    if isinstance(value, (list, tuple)):
+        return [*map(str, value)] or ["none"]
+    return [_shown(value)]
+
+
 def _shown(value: Any) -> str:
     if value is None:
         return "none"
@@ -308,8 +322,4 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items()) or "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
+    return ", ".join(_values(value)) if isinstance(value, (dict, list, tuple)) else str(value)

@@ -21,7 +21,13 @@ def _one_of(names: Iterable[str]) -> str:
 
 HELP: Mapping[str, str] = MappingProxyType(
     {
-        "package": "directory that python -m export wrote",
+        "package": "directory that python -m export wrote, or one of such; given again: one more",
+        "packages": "further ones that requests may name, separated by commas",
+        "keep_alive": "seconds after which a package that nobody uses is unloaded; -1: never",
+        "load_seconds": "how long a request may wait for its package to be loaded",
+        "stuck_seconds": "after how long a run of the device is stuck; none: never",
+        "stuck_exit_seconds": "how much longer it may take before the gateway ends",
+        "admins": "names of the keys that may load and unload packages, separated by commas",
         "host": "address to listen on",
         "port": "port to listen on; 0 takes a free one",
         "device": "where to run; auto: what the package was built for",
@@ -52,6 +58,11 @@ HELP: Mapping[str, str] = MappingProxyType(
         "speculation_pacing": "even: the tokens of a round are released over the time of the next",
         "ngram_store": "directory that keeps what was said to each user, to draft from",
         "ngram_store_mib": "MiB of it at most; who was not heard of longest is forgotten",
+        "gpu_memory_mib": "MiB of a GPU that each graph may take for its work",
+        "gpu_graphs": "have runs of one shape captured as CUDA graphs and replayed",
+        "gpu_strict_width": "verify in runs of so many tokens a row, always: the same kernels",
+        "gpu_gemm": "kernels for int4 and int8 weights; auto: the faster ones, as measured",
+        "gpu_share_weights": "have all graphs read one copy of the weights on the GPU",
         "limits_connections": "sockets that are open at once",
         "limits_message_bytes": "bytes of a request's body or of a message on a socket",
         "limits_header_bytes": "bytes of a header, and of the request line",
@@ -71,6 +82,12 @@ AUTOMATIC = frozenset({"threads", "context", "speculation_length"})
 METAVARS: Mapping[str, str] = MappingProxyType(
     {
         "package": "DIR",
+        "packages": "DIRS",
+        "keep_alive": "SECONDS",
+        "load_seconds": "SECONDS",
+        "stuck_seconds": "SECONDS",
+        "stuck_exit_seconds": "SECONDS",
+        "admins": "NAMES",
         "host": "ADDRESS",
         "device": _one_of(DEVICES),
         "api_keys_file": "FILE",
@@ -103,7 +120,12 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
         default = getattr(defaults, name)
         flag = "--" + name.replace("_", "-")
         text = f"{HELP[name]} (default: {_shown(name, default).replace('%', '%%')})"
-        if isinstance(default, bool):
+        if name == "package":
+            parser.add_argument(flag, dest=name, metavar="DIR", action="append", help=text)
+        elif default is True:
+            flag, text = flag.replace("--", "--no-", 1), f"do not {HELP[name]}"
+            parser.add_argument(flag, dest=name, action="store_const", const="false", help=text)
+        elif default is False:
             parser.add_argument(flag, dest=name, action="store_const", const="true", help=text)
         else:
             parser.add_argument(flag, dest=name, metavar=METAVARS.get(name, "N"), help=text)
@@ -123,4 +145,9 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     """Raises `UserError` for what a file, the environment or a flag has wrong."""
     flags = {name: getattr(parsed, name) for name in flag_fields()}
     given = {name: text for name, text in flags.items() if text is not None}
+    if "package" in given:
+        first, *more = given["package"]
+        given["package"] = first
+        if more or "packages" in given:
+            given["packages"] = ",".join([*more, *filter(None, [given.get("packages")])])
     return load_settings(os.environ, given, parsed.config)

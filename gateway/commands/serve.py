@@ -14,28 +14,36 @@ import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import uvloop
 from aiohttp import web
 
 from gateway.commands.options import add_setting_flags, settings_of
-from gateway.engine.engine import Engine
+from gateway.commands.reloading import Reloader, on_hangup
+from gateway.fleet.sources import read_sources
+from gateway.fleet.starting import Starter
+from gateway.fleet.watch import Watch
 from gateway.http.app import make_app, make_runner
 from gateway.http.gateway import Gateway
 from gateway.http.guard import is_loopback
 from gateway.http.keys import KeyRing, key_ring
 from gateway.logs import SAID, configure_logs
+from gateway.service_manager.activation import passed_sockets
+from gateway.service_manager.manager import ServiceManager
 from gateway.settings import Settings
 from gateway.tls import Tls
 from models.errors import UserError
-from models.package import Package, load_package
 from models.providers import load_onnxruntime
 
 log = logging.getLogger(SAID)
+
+STUCK_STATUS = 70
+"""Of the process where a run of the device did not come back (EX_SOFTWARE of sysexits.h)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,39 +52,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     settings = settings_of(parsed)
-    keys = key_ring(settings, os.environ)
-    require_safe_address(settings, len(keys))
-    tls = make_tls(settings)
-    load_onnxruntime()
     configure_logs(settings.log_level, settings.log_format)
-    with bind(settings) as listener:
-        uvloop.run(serve(settings, listener, keys, tls))
+    with ExitStack() as stack:
+        passed = [stack.enter_context(each.socket) for each in passed_sockets(os.environ)]
+
+        def current() -> Settings:
+            """As they are written now; sockets that were passed stay where they are."""
+            return at_sockets(settings_of(parsed), passed)
+
+        settings = at_sockets(settings, passed)
+        keys = key_ring(settings, os.environ)
+        require_safe_address(settings, len(keys))
+        tls = make_tls(settings)
+        load_onnxruntime()
+        listeners = passed or [stack.enter_context(bind(settings))]
+        manager = ServiceManager.of(os.environ)
+        uvloop.run(serve(settings, listeners, keys, tls, manager, current))
     return 0
 
 
+def at_sockets(settings: Settings, passed: Sequence[socket.socket]) -> Settings:
+    """With the address of the sockets that were passed: of several the one that most can reach."""
+    if not passed:
+        return settings
+    addresses = [each.getsockname()[:2] for each in passed]
+    host, port = min(addresses, key=lambda address: is_loopback(address[0]))
+    return replace(settings, host=host, port=port)
+
+
 async def serve(
-    settings: Settings, listener: socket.socket, keys: KeyRing, tls: Tls | None = None
+    settings: Settings,
+    listeners: Sequence[socket.socket],
+    keys: KeyRing,
+    tls: Tls | None,
+    manager: ServiceManager,
+    current: Callable[[], Settings],
 ) -> None:
-    """Until SIGTERM or SIGINT; then running answers may end within `drain_seconds`. SIGHUP has the
-    files of keys and certificates read again."""
+    """Until SIGTERM or SIGINT; then running answers may end within `drain_seconds`. SIGHUP has
+    keys, certificates and limits read again; `current` gives the settings then."""
     gateway = Gateway(settings, keys=keys)
+    reloader = Reloader(gateway, keys, tls, manager, current)
     runner = make_runner(make_app(gateway), gateway.limits)
     await runner.setup()
-    loaded = False
-    with stop_signals() as stop, reloading(keys, tls):
-        stopped = asyncio.create_task(stop.wait(), name="stop")
-        try:
-            context = None if tls is None else tls.context
-            await web.SockSite(runner, listener, ssl_context=context).start()
-            loaded = await _load_unless(stopped, settings, gateway)
-            if not stop.is_set():
-                _say(f"ready on {address(listener, secure=tls is not None)}")
-            await stopped
-            _say("stopping; once more stops at once")
-        finally:
-            stopped.cancel()
-            await _close(gateway, runner)
-    if not loaded:
+    loaded = closed = False
+    async with manager.watching(gateway.fleet.running_for):
+        with stop_signals() as stop, on_hangup(reloader):
+            stopped = asyncio.create_task(stop.wait(), name="stop")
+            watching = asyncio.create_task(Watch(gateway.fleet, _give_up).run(), name="watch")
+            try:
+                context = None if tls is None else tls.context
+                for listener in listeners:
+                    await web.SockSite(runner, listener, ssl_context=context).start()
+                loaded = await _load_unless(stopped, settings, gateway, manager)
+                if not stop.is_set():
+                    where = ", ".join(address(each, secure=tls is not None) for each in listeners)
+                    _say(f"ready on {where}")
+                    manager.ready(f"ready on {where}")
+                await stopped
+                manager.stopping(gateway.running, settings.drain_seconds)
+                _say("stopping; once more stops at once")
+            finally:
+                stopped.cancel()
+                watching.cancel()
+                closed = await _close(gateway, runner)
+    if not (loaded and closed):
         _leave()
 
 
@@ -102,30 +141,11 @@ def stop_signals() -> Iterator[asyncio.Event]:
         release()
 
 
-@contextmanager
-def reloading(keys: KeyRing, tls: Tls | None) -> Iterator[None]:
-    """Within the block SIGHUP has read again what is read from files."""
-    if sys.stdin.isatty() and not keys.from_files and tls is None:
-        # Nothing is to be read again, and a terminal that hangs up ends what runs in it.
-        yield
-        return
-    loop = asyncio.get_running_loop()
-
-    def reload() -> None:
-        keys.reload()
-        if tls is not None:
-            tls.reload()
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-
-
-async def _load_unless(stopped: asyncio.Task[bool], settings: Settings, gateway: Gateway) -> bool:
+async def _load_unless(
+    stopped: asyncio.Task[bool], settings: Settings, gateway: Gateway, manager: ServiceManager
+) -> bool:
     """Whether loading ended before it was told to stop."""
-    loading = asyncio.create_task(_load(settings, gateway), name="load")
+    loading = asyncio.create_task(_load(settings, gateway, manager), name="load")
     await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
     if loading.done():
         await loading
@@ -134,45 +154,44 @@ async def _load_unless(stopped: asyncio.Task[bool], settings: Settings, gateway:
     return False
 
 
-def _leave() -> NoReturn:
-    """End the process without waiting for the thread that loads: nothing can interrupt it, and
-    whoever joins it at exit would wait to the end of a load that nobody wants."""
-    sys.stdout.flush()
-    os._exit(0)
+def _leave(status: int = 0) -> NoReturn:
+    """End the process without waiting for the thread that loads, or runs: nothing can interrupt it,
+    and whoever joins it at exit would wait to the end of what nobody wants."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(status)
 
 
-async def _load(settings: Settings, gateway: Gateway) -> None:
-    started = time.monotonic()
-    _say(f"checking {settings.package}")
-    package = await asyncio.to_thread(load_package, settings.package)
-    _say(f"loading {describe(package)}")
-    engine = await Engine.start(
-        package, settings.engine_options, report=_say, observer=gateway.metrics.engine
-    )
-    gateway.engine = engine
-    exact = "exact" if engine.exact else "not exact: kernels depend on neighbouring rows"
-    _say(f"loaded {package.manifest.name} in {time.monotonic() - started:.1f} s")
-    _say(
-        f"{engine.device}, {settings.slots} slots of {engine.context_length} tokens, {exact},"
-        f" memory {engine.memory.describe()}"
-    )
+def _give_up(reason: str) -> NoReturn:
+    """The device does not come back: only another process may reach it again."""
+    log.error("%s; ending", reason)
+    _leave(STUCK_STATUS)
 
 
-async def _close(gateway: Gateway, runner: web.AppRunner) -> None:
+async def _load(settings: Settings, gateway: Gateway, manager: ServiceManager) -> None:
+    """The default package; the others are loaded when somebody wants them."""
+    options, fleet = settings.engine_options, gateway.fleet
+
+    def report(line: str) -> None:
+        _say(line)
+        if fleet.starting:  # later ones are loaded beside what is served
+            manager.loading(line)
+
+    sources = await asyncio.to_thread(read_sources, settings.package, settings.packages, options)
+    start = Starter(options, sources[0].name, fleet.turns, gateway.metrics.of, report)
+    for source in sources:
+        fleet.add(source, start, start.forget)
+    if len(sources) > 1:
+        _say(f"packages: {', '.join(fleet.names)}; the first is the default")
+    await fleet.start()
+
+
+async def _close(gateway: Gateway, runner: web.AppRunner) -> bool:
+    """Whether everything ended that was loaded."""
     # First drained, then closed: while answers end, who asks is told 503 and when to come again.
     await runner.shutdown()
     await runner.cleanup()
-    if gateway.engine is not None:
-        await gateway.engine.close()
-
-
-def describe(package: Package) -> str:
-    target = package.manifest.target
-    rows = ", ".join(map(str, package.row_counts))
-    return (
-        f"{package.manifest.name} ({target.architecture}, {target.weight_type},"
-        f" graphs for {rows} rows)"
-    )
+    return await gateway.fleet.close()
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -215,10 +234,18 @@ def address(listener: socket.socket, *, secure: bool = False) -> str:
 
 
 def make_tls(settings: Settings) -> Tls | None:
-    """Raises `UserError` where the certificate cannot be used."""
-    if settings.tls_certificate is None:
-        return None
-    return Tls(settings.tls_certificate, settings.tls_key)
+    """From the files of the settings, or from the credentials `tls_certificate` and `tls_key` of
+    the service. Raises `UserError` where the certificate cannot be used."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    if certificate is None and directory:
+        certificate, key = _credential(directory, "certificate"), _credential(directory, "key")
+    return None if certificate is None else Tls(certificate, key)
+
+
+def _credential(directory: str, kind: str) -> Path | None:
+    path = Path(directory) / f"tls_{kind}"
+    return path if path.exists() else None
 
 
 def require_safe_address(settings: Settings, keys: int) -> None:

@@ -1,4 +1,7 @@
-"""One frame of `outpace top`, drawn from the answer of /v1/status."""
+"""One frame of `outpace top`, drawn from the answer of /v1/status.
+
+No line is wrapped: what has no room ends in an ellipsis, numbers last of all.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,23 @@ from models.memory import format_bytes
 MOST_STREAMS = 20
 MOST_COSTS = 12
 BAR_WIDTH = 30
+BAD = frozenset({"failed", "stuck"})
 
 
 def plain(value: object, style: str = "") -> Text:
     """What a gateway says is text, and moves no cursor."""
-    return Text(str(value).translate(CONTROLS).replace("\n", " "), style=style)
+    return _line(str(value).translate(CONTROLS).replace("\n", " "), style)
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def frame(status: Mapping[str, Any], before: Mapping[str, Any] | None, seconds: float) -> Group:
     """`before` is the status of `seconds` ago, where there was one: rates are taken from it."""
     return Group(
         _head(status),
+        *_packages(status.get("packages", ())),
         _slots(status),
         Text(),
         _streams(status.get("requests", ()), _tokens(before), seconds),
@@ -50,6 +59,35 @@ def _head(status: Mapping[str, Any]) -> Text:
     return plain(" | ".join(parts), "bold")
 
 
+def _packages(packages: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Where there are several: what is above and below is said of the default one."""
+    return [] if len(packages) < 2 else [packages_table(packages), Text()]
+
+
+def packages_table(packages: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table()
+    for name in ("package", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("memory", "needs", "requests", "waiting", "idle", "keeps", "failures"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for each in packages:
+        idle, keeps = each.get("idle_seconds"), float(each.get("keep_alive", -1))
+        table.add_row(
+            plain(f"{each.get('id', '?')}{' (default)' if each.get('default') else ''}"),
+            plain(each.get("state", "?"), "red" if each.get("state") in BAD else ""),
+            Text(format_bytes(int(each.get("memory_bytes", 0)))),
+            Text(format_bytes(int(each.get("needs_bytes", 0)))),
+            Text(str(each.get("requests", 0))),
+            Text(str(each.get("waiting", 0))),
+            Text("-" if idle is None else f"{idle:.0f} s"),
+            Text("always" if keeps < 0 else f"{keeps:g} s"),
+            Text(str(each.get("failures", 0))),
+            plain(each.get("problem") or "", "red"),
+        )
+    return table
+
+
 def _slots(status: Mapping[str, Any]) -> Table:
     slots, running = int(status.get("slots", 0)), int(status.get("running", 0))
     capacity = slots * int(status.get("context_length", 0))
@@ -57,8 +95,8 @@ def _slots(status: Mapping[str, Any]) -> Table:
     grid = Table.grid(padding=(0, 1))
     share = f"{held} of {capacity} tokens, {held / max(capacity, 1):.0%}"
     waiting = f"{status.get('waiting', 0)} waiting"
-    grid.add_row(Text("slots"), _bar(running, slots), Text(f"{running} of {slots}, {waiting}"))
-    grid.add_row(Text("K/V"), _bar(held, capacity), Text(share))
+    grid.add_row(_line("slots"), _bar(running, slots), _line(f"{running} of {slots}, {waiting}"))
+    grid.add_row(_line("K/V"), _bar(held, capacity), _line(share))
     return grid
 
 
@@ -66,10 +104,10 @@ def _streams(
     requests: Sequence[Mapping[str, Any]], before: Mapping[str, int], seconds: float
 ) -> RenderableType:
     if not requests:
-        return Text("no requests", style="dim")
+        return _line("no requests", "dim")
     named = (("request", "<"), ("key", "<"), ("path", "<"))
     table = _table(*named, *_right("s", "tokens", "/s", "tau"))
-    table.add_column("drafter")
+    table.add_column(_line("drafter"))
     for each in requests[:MOST_STREAMS]:
         tokens = int(each.get("tokens", 0))
         name = str(each.get("request_id", ""))
@@ -78,21 +116,21 @@ def _streams(
             plain(name),
             plain(each.get("key", "-")),
             plain(each.get("path", "")),
-            Text(f"{each.get('ms', 0) / 1e3:.1f}"),
-            Text(str(tokens)),
-            Text(_figure(rate, ".1f")),
-            Text(_figure(each.get("tau"), ".2f")),
+            _line(f"{each.get('ms', 0) / 1e3:.1f}"),
+            _line(str(tokens)),
+            _line(_figure(rate, ".1f")),
+            _line(_figure(each.get("tau"), ".2f")),
             plain(each.get("drafter", "-")),
         )
     if len(requests) <= MOST_STREAMS:
         return table
-    return Group(table, Text(f"and {len(requests) - MOST_STREAMS} more", style="dim"))
+    return Group(table, _line(f"and {len(requests) - MOST_STREAMS} more", "dim"))
 
 
 def _drafters(drafters: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(("drafter", "<"), *_right("drafted", "accepted", "alpha"))
-    table.add_column("survival by depth")
-    table.add_column("ms by length")
+    table.add_column(_line("survival by depth"))
+    table.add_column(_line("ms by length"))
     table.add_column("")
     for each in drafters:
         drafted, accepted = int(each.get("draft_n", 0)), int(each.get("draft_n_accepted", 0))
@@ -101,10 +139,10 @@ def _drafters(drafters: Sequence[Mapping[str, Any]]) -> Table:
         state += [f"{failures} failures: {each.get('problem')}"] if failures else []
         table.add_row(
             plain(each.get("name", "?")),
-            Text(str(drafted)),
-            Text(str(accepted)),
-            Text(_figure(accepted / drafted if drafted else None, ".2f")),
-            Text(" ".join(f"{share:.2f}" for share in each.get("survival", ()))),
+            _line(str(drafted)),
+            _line(str(accepted)),
+            _line(_figure(accepted / drafted if drafted else None, ".2f")),
+            _line(" ".join(f"{share:.2f}" for share in each.get("survival", ()))),
             plain(" ".join(f"{n}:{ms:.1f}" for n, ms in each.get("run_ms", {}).items())),
             plain(", ".join(state), "red" if failures else "dim"),
         )
@@ -115,16 +153,16 @@ def _costs(status: Mapping[str, Any]) -> RenderableType:
     """What a run of one row costs by its tokens: what a draft of that many has to earn."""
     points = [(int(tokens), float(ms)) for tokens, ms in status.get("run_ms", {}).items()]
     if not points:
-        return Text("no run was measured", style="dim")
+        return _line("no run was measured", "dim")
     points.sort()
     most, least = max(ms for _, ms in points), points[0][1]
     table = _table(*_right("tokens", "ms", "x"))
-    table.add_column("a run of one row")
+    table.add_column(_line("a run of one row"))
     for tokens, ms in _spread(points):
-        times = Text(f"{ms / least:.2f}" if least else "-")
-        table.add_row(Text(str(tokens)), Text(f"{ms:.2f}"), times, _bar(ms, most))
+        times = _line(f"{ms / least:.2f}" if least else "-")
+        table.add_row(_line(str(tokens)), _line(f"{ms:.2f}"), times, _bar(ms, most))
     overhead = status.get("costs", {}).get("overhead_ms")
-    return Group(table, Text(f"beside its runs a round takes {_figure(overhead, '.2f')} ms"))
+    return Group(table, _line(f"beside its runs a round takes {_figure(overhead, '.2f')} ms"))
 
 
 def _spread(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
@@ -147,7 +185,9 @@ def _bar(value: float, most: float) -> Bar:
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, side in columns:
-        table.add_column(name, justify="right" if side == ">" else "left")
+        # Columns that may wrap give way first; their cells are lines and are cut.
+        right = side == ">"
+        table.add_column(_line(name), justify="right" if right else "left", no_wrap=right)
     return table
 
 

@@ -60,7 +60,7 @@ class Resources(Protocol):
 
     async def load_trees(self) -> None: ...
 
-    async def guide(self, constraint: ConstraintSource) -> Guide: ...
+    async def guide(self, constraint: ConstraintSource, key: str | None = None) -> Guide: ...
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]: ...
 
@@ -119,7 +119,7 @@ class Answer:
         """Have everything loaded that the answer needs, before it takes a slot."""
         request, speculation = self._request, self._request.speculation
         if request.constraint is not None:
-            self._guide = await self._resources.guide(request.constraint)
+            self._guide = await self._resources.guide(request.constraint, request.key)
             self._sampler = Sampler(request.sampling, request.prompt, self._endings, self._guide)
         if not speculation.drafts:
             return

@@ -1,22 +1,34 @@
-"""The constraints of an engine's requests: compiled beside what runs, kept for the next ones."""
+"""The constraints of an engine's requests: compiled beside what runs, kept for the next ones.
+
+Most are compiled in milliseconds, some take seconds. Two lanes keep these from those: in the first
+nothing takes longer than the quick trial, and what does goes on to the second. In each, keys take
+turns.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
+from gateway.engine.lanes import Job, Lane
+from models.constraints.compiler import TooSlowError
 from models.constraints.guide import Grammar, Guide
 from models.constraints.source import ConstraintSource
-from models.constraints.trial import STACK
+from models.errors import UserError
 
 KEPT = 32
 """Grammars, and what was learnt of their states: megabytes each where they are large."""
 
 SECONDS = 10.0
-"""To compile one. Limits on its size bound that; this is for a machine that is busy."""
+"""To compile one, waiting for one's turn included. Limits on its size bound it alone."""
+
+REFUSED, REFUSED_SECONDS = 64, 600.0
+"""Refusals that took long to find are kept, so many and so long: the machine may only be busy."""
+
+Named = tuple[ConstraintSource, tuple[str, ...]]
+"""A constraint, and the fields that errors about it name."""
 
 
 class Compiler(Protocol):
@@ -24,86 +36,128 @@ class Compiler(Protocol):
 
     def prepare(self) -> None: ...
 
-    def compile(self, source: ConstraintSource) -> Grammar: ...
+    def compile(self, source: ConstraintSource, *, patient: bool = True) -> Grammar: ...
 
     def close(self) -> None: ...
 
 
 class Constraints:
-    """Lives on the engine's event loop. One thread compiles, one constraint at a time."""
+    """Lives on the engine's event loop."""
 
     def __init__(self, compiler: Compiler, kept: int = KEPT, seconds: float = SECONDS) -> None:
         self._compiler = compiler
         self._kept = kept
         self._seconds = seconds
         self._grammars: OrderedDict[ConstraintSource, Grammar] = OrderedDict()
-        # By their fields too, which errors name.
-        self._compiling: dict[tuple[ConstraintSource, str], asyncio.Task[Grammar]] = {}
-        self._thread = _roomy_thread()
+        self._refused: OrderedDict[Named, tuple[float, UserError]] = OrderedDict()
+        # Whoever asks for the same by the same fields and with the same key, whose turn it is,
+        # waits for the same job.
+        self._jobs: dict[tuple[Named, str | None], Job] = {}
+        self._quick = Lane("quick", partial(self._compile, patient=False), self._went)
+        self._patient = Lane("patient", partial(self._compile, patient=True), self._went)
         self._closed = False
 
     async def prepare(self) -> None:
         """Make now what the first constraint would wait for."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._compiler.prepare)
+        await self._quick.call(self._compiler.prepare)
 
-    async def guide(self, source: ConstraintSource) -> Guide:
+    async def guide(self, source: ConstraintSource, key: str | None = None) -> Guide:
         """For one answer. Raises `UserError` that names the source's field."""
-        return (await self.grammar(source)).guide(source)
+        return (await self.grammar(source, key)).guide(source)
 
-    async def grammar(self, source: ConstraintSource) -> Grammar:
-        """Compiled now, or kept since. Raises `UserError` that names the source's field."""
-        known = self._grammars.get(source)
-        if known is not None and not known.broken:
-            self._grammars.move_to_end(source)
+    async def grammar(self, source: ConstraintSource, key: str | None = None) -> Grammar:
+        """Compiled when it is the turn of `key`, or kept since. Raises `UserError` that names the
+        source's field."""
+        known = self._known(source)
+        if known is not None:
             return known
+        job = self._jobs.get((_named(source), key))
+        if job is None:
+            job = self._jobs[_named(source), key] = Job(source, key)
+            self._quick.add(job)
+        job.waiting += 1
         try:
             async with asyncio.timeout(self._seconds):
                 # A request that is cancelled must not end what others wait for.
-                return await asyncio.shield(self._compile_once(source))
+                return await asyncio.shield(job.result)
         except TimeoutError:
             raise source.refusal(
                 f"was not compiled within {self._seconds:g} s", "unsupported_value"
             ) from None
+        finally:
+            job.waiting -= 1
+            if job.waiting == 0:
+                self._leave(job)
 
     async def close(self) -> None:
         """What is being compiled comes to its end first, which is near."""
         if self._closed:
             return
         self._closed = True
-        for task in self._compiling.values():
-            task.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._compiler.close)
-        self._thread.shutdown(wait=False)
+        for job in self._jobs.values():
+            job.result.cancel()
+        for lane in (self._quick, self._patient):
+            await lane.close()
+        await self._patient.call(self._compiler.close)
+        for lane in (self._quick, self._patient):
+            lane.shut()
 
-    def _compile_once(self, source: ConstraintSource) -> asyncio.Task[Grammar]:
-        task = self._compiling.get((source, source.param))
-        if task is None:
-            task = asyncio.create_task(self._compile(source), name="constraint")
-            self._compiling[source, source.param] = task
-            task.add_done_callback(lambda done: self._end(source, done))
-        return task
+    def _known(self, source: ConstraintSource) -> Grammar | None:
+        known = self._grammars.get(source)
+        if known is not None and not known.broken:
+            self._grammars.move_to_end(source)
+            return known
+        until, error = self._refused.get(_named(source), (0.0, None))
+        if error is not None and until > asyncio.get_running_loop().time():
+            raise UserError(error.message, code=error.code, param=error.param)
+        return None
 
-    async def _compile(self, source: ConstraintSource) -> Grammar:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._compiler.compile, source)
+    def _compile(self, source: ConstraintSource, *, patient: bool) -> Grammar:
+        """On a lane's thread."""
+        return self._compiler.compile(source, patient=patient)
 
-    def _end(self, source: ConstraintSource, done: asyncio.Task[Grammar]) -> None:
-        """Keep what came of it. What it failed with is heard here too: nobody may be waiting."""
-        del self._compiling[source, source.param]
-        if done.cancelled() or done.exception() is not None:
+    def _leave(self, job: Job) -> None:
+        """Nobody waits for it any more: it need not have its turn."""
+        if self._quick.remove(job) or self._patient.remove(job):
+            self._end(job)
+            job.result.cancel()
+
+    def _went(self, job: Job, result: Grammar | BaseException) -> None:
+        """What a lane came to with a job."""
+        if isinstance(result, TooSlowError) and job.waiting:
+            self._patient.add(job)
             return
-        self._grammars[source] = done.result()
+        self._end(job)
+        if isinstance(result, Grammar):
+            self._keep(job.source, result)
+            if not job.result.done():
+                job.result.set_result(result)
+            return
+        if isinstance(result, UserError) and result.code == "unsupported_value":
+            self._refuse(job.source, result)
+        if not job.waiting:
+            job.result.cancel()
+        elif not job.result.done():
+            job.result.set_exception(result)
+            # Heard here too: nobody may be waiting.
+            job.result.exception()
+
+    def _end(self, job: Job) -> None:
+        del self._jobs[_named(job.source), job.key]
+
+    def _keep(self, source: ConstraintSource, grammar: Grammar) -> None:
+        self._grammars[source] = grammar
         self._grammars.move_to_end(source)
         while len(self._grammars) > self._kept:
             self._grammars.popitem(last=False)
 
+    def _refuse(self, source: ConstraintSource, error: UserError) -> None:
+        until = asyncio.get_running_loop().time() + REFUSED_SECONDS
+        self._refused[_named(source)] = until, error
+        self._refused.move_to_end(_named(source))
+        while len(self._refused) > REFUSED:
+            self._refused.popitem(last=False)
 
-def _roomy_thread() -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(1, thread_name_prefix="constraint")
-    # The size is that of every thread begun from now on: this one begins with its first job.
-    usual = threading.stack_size(STACK)
-    try:
-        pool.submit(int)
-    finally:
-        threading.stack_size(usual)
-    return pool
+
+def _named(source: ConstraintSource) -> Named:
+    return source, (source.param, *(schema.param for schema in source.schemas))

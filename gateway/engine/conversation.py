@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from gateway.calls.telling import introduction, response, written
+from gateway.calls.telling import example, introduction, response, written
 from gateway.calls.tools import Call, Tool, spelled
 from models.errors import UserError
 
@@ -67,12 +67,14 @@ class Turn:
     """A conversation up to and including an answer.
 
     `messages` are what was said, without the instructions of single requests. `text` is the
-    rendered prompt and the answer behind it, `ids` the tokens of both as the target saw them.
+    rendered prompt and the answer behind it, `ids` the tokens of both as the target saw them:
+    those of `tokenizer`, where more than one is about.
     """
 
     messages: tuple[Message, ...]
     text: str
     ids: tuple[int, ...]
+    tokenizer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,11 @@ def _in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Messag
     if not tools:
         return said
     told = introduction(tools)
+    asked, called = example(tools[0])
+    shown = (Message("user", asked), Message("assistant", called))
     if said and said[0].role == "system":
-        return [replace(said[0], content=f"{said[0].content}\n\n{told}"), *said[1:]]
-    return [Message("system", told), *said]
+        return [replace(said[0], content=f"{said[0].content}\n\n{told}"), *shown, *said[1:]]
+    return [Message("system", told), *shown, *said]
 
 
 def _described(message: Message, names: Mapping[str, str]) -> dict[str, Any]:

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from gateway.engine.costs.draft_costs import DraftCosts
 from gateway.engine.learned import Learned
 from gateway.engine.loading import yielding_thread
-from gateway.engine.names import JOIN, NGRAM, resolve
+from gateway.engine.names import JOIN, NGRAM, PREDICTION, resolve
 from gateway.engine.policies.base import Probation
 from gateway.engine.requests import DrafterTimings, Rule, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.status import DrafterStatus
-from models.draft import Drafter
+from models.capture import GraphCounts
+from models.draft import Draft, Drafter
 from models.drafters.cascade import Cascade
 from models.drafters.ngram import NgramDrafter
+from models.drafters.predicted import PredictedText
+from models.drafters.prediction import PredictionDrafter
 from models.drafters.store import StoreDrafter, Texts
 from models.drafters.survival import Published, Survival
 from models.package import DrafterSpec
@@ -87,6 +90,11 @@ class Drafters:
         learned = self._learned
         return learned is None or name not in learned.kinds or learned.drafts_trees(name)
 
+    @property
+    def graph_counts(self) -> list[GraphCounts]:
+        """How runs on a device ran, by session."""
+        return [] if self._learned is None else self._learned.graph_counts
+
     async def load(self, name: str) -> None:
         """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
 
@@ -102,17 +110,26 @@ class Drafters:
             task.cancel()
 
     def make(
-        self, speculation: Speculation, slot: Slot, sampler: Sampler, texts: Texts | None = None
+        self,
+        speculation: Speculation,
+        slot: Slot,
+        sampler: Sampler,
+        texts: Texts | None = None,
+        predicted: PredictedText | None = None,
     ) -> Cascade:
         """The drafters of a request, whose name was resolved and whose graphs are loaded.
 
-        `texts` are what was said to the same user before.
+        `texts` are what was said to the same user before, `predicted` is what this answer is said
+        to be.
         """
         branches = speculation.branches
         draws = speculation.rule in _DRAWING and branches == 1
         drafters: list[Drafter] = []
         for name in speculation.drafter.split(JOIN):
-            if name == NGRAM:
+            if name == PREDICTION:
+                assert predicted is not None, "read before the answer takes a slot"
+                drafters.append(PredictionDrafter(predicted))
+            elif name == NGRAM:
                 drafters.append(NgramDrafter(branches=branches))
                 drafters += [StoreDrafter(texts)] if texts is not None else []
             else:
@@ -227,8 +244,16 @@ class Drafters:
 
     async def _calibrate(self, kind: str) -> None:
         """Measure what its chains cost; where they fail, requests will see to it."""
+        measured: dict[int, float] = {}
+
+        def measure() -> Draft:
+            measured.update(self._measure(kind, slot))
+            return Draft()
+
         try:
-            measured = await self._service.turn(lambda: self._measure(kind))
+            # The slot is the target's, and the drafts are of the thread that drafts.
+            slot = await self._service.turn(self._calibration_slot)
+            await self._service.draft(slot, measure)
         except Exception as error:
             if self._service.closed:
                 raise
@@ -236,10 +261,9 @@ class Drafters:
             return
         self._costs[kind, False] = DraftCosts(measured)
 
-    def _measure(self, kind: str) -> dict[int, float]:
+    def _measure(self, kind: str, slot: Slot) -> dict[int, float]:
         """Milliseconds of a proposal by its length, the least of some."""
         assert self._learned is not None, "one of the package's drafters"
-        slot = self._calibration_slot()
         drafter = self._learned.drafter(kind, slot, None, shared=False)
         drafter.reset(slot.tokens.tolist())
         drafter.commit((0,))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import Load
 from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
@@ -31,6 +32,9 @@ class Resources(Protocol):
 
     @property
     def streams(self) -> Streams: ...
+
+    @property
+    def costs(self) -> RunCosts: ...
 
 
 class Drafting:
@@ -69,7 +73,7 @@ class Drafting:
 
     async def propose(self, room: int, trim: Callable[[Draft], Draft]) -> Offer:
         """An offer of at most `room` tokens, cut by the rule's own `trim`."""
-        budget = self._policy.budget(room)
+        budget = self._policy.budget(self._fitting(room))
         if budget == 0:
             return NOTHING
         started = time.perf_counter()
@@ -85,6 +89,11 @@ class Drafting:
         offer = self._policy.offer(draft, self._load()) if draft.tokens else NOTHING
         self._spend_since(started)
         return offer
+
+    def _fitting(self, room: int) -> int:
+        """No more than what a run takes without a jump in its cost."""
+        most = self._resources.costs.limits.draft(self._load().rows)
+        return room if most is None else min(room, most)
 
     def _fitted(self, draft: Draft, budget: int) -> Draft:
         return draft if self._grammar is None else self._grammar.fit(draft, budget)

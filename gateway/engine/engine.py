@@ -6,13 +6,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt
 from gateway.engine.constraints import Constraints
 from gateway.engine.costs.cache import Calibrated
+from gateway.engine.costs.limits import RunLimits
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Streams
+from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
@@ -24,24 +28,29 @@ from gateway.engine.loading import (
     use_huge_pages,
     yielding_thread,
 )
-from gateway.engine.names import AUTO, JOIN, NGRAM, OFF
-from gateway.engine.ngram_store import NgramStore, claim
+from gateway.engine.names import AUTO, JOIN, NGRAM, OFF, predicting
+from gateway.engine.ngram_store import UNKEPT, NgramStore, claim
 from gateway.engine.observer import UNOBSERVED, Observer
 from gateway.engine.options import EngineOptions
+from gateway.engine.predictions import read, with_room
+from gateway.engine.pulse import Pulse
 from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
 from gateway.engine.status import EngineStatus, cost_status
+from gateway.engine.worker import Worker, on_device
+from models.capture import GraphStatus, total
 from models.constraints.compiler import GrammarCompiler
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
-from models.constraints.trial import Trial
+from models.constraints.trial import QUICK, Trial
 from models.drafters.cascade import Cascade
 from models.drafters.store import CONTEXT
 from models.errors import UserError
 from models.memory import MemoryNeed
 from models.package import Package
 from models.probe import ProbeResult, probe_trees
+from models.providers import Provider
 from models.sampling.noise import choice_seed
 from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot, SlotPool
@@ -65,13 +74,18 @@ class Engine:
         memory: MemoryNeed,
         learned: Learned | None = None,
         observer: Observer = UNOBSERVED,
+        turns: DeviceTurns | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.package = package
+        self.pulse = Pulse()
+        self._turns = turns or DeviceTurns()
         self.observer = observer
         self.options = options
         self.memory = memory
         self.calibrated = calibrated
-        self.costs = RunCosts(calibrated.calibration.coefficients())
+        limits = RunLimits(target.strict_width, target.fast_tokens)
+        self.costs = RunCosts(calibrated.calibration.coefficients(), limits)
         self.streams = Streams()
         self.probed = probed
         self.device = target.provider.device
@@ -79,21 +93,25 @@ class Engine:
         self.template = load_template(package)
         self.eos_ids = frozenset(package.manifest.target.eos_ids)
         self.service = ModelService(
-            target.run,
+            on_device(target.run),
             target.most_rows,
-            overlap=target.provider.memory != "cpu",
+            overlap=not target.provider.on_host,
+            apart=target.provider.captures,
             costs=self.costs,
+            pulse=self.pulse,
+            turns=self._turns,
+            worker=worker,
         )
         self.context_length = slot_context(package, options)
         self._target = target
         self._pool = pool
         self._queue = SlotQueue(
-            pool, self.service, target.compact, options.queue, options.queue_seconds
+            pool, self.service, on_device(target.compact), options.queue, options.queue_seconds
         )
         self.drafters = Drafters(learned, self.service, self._calibration_slot)
         self.ngrams = open_store(package, options)
         vocab_size = package.manifest.target.vocab_size
-        compiler = GrammarCompiler(self.tokenizer, vocab_size, self.eos_ids, Trial())
+        compiler = GrammarCompiler(self.tokenizer, vocab_size, self.eos_ids, Trial(), Trial(QUICK))
         self.constraints = Constraints(compiler)
         self._automatic = AUTO
         self._trees: asyncio.Task[None] | None = None
@@ -109,24 +127,43 @@ class Engine:
         *,
         recalibrate: bool = False,
         observer: Observer = UNOBSERVED,
+        turns: DeviceTurns | None = None,
+        provider: Provider | None = None,
     ) -> Engine:
-        """Load, probe and calibrate; with `recalibrate` whatever is kept of earlier starts.
+        """Load, probe and calibrate; with `recalibrate` whatever is kept of earlier starts, and on
+        `provider` where one is given.
 
-        Raises `UserError` when the package cannot run here.
+        `turns` are shared with the other engines of its device. Raises `UserError` when the package
+        cannot run here.
         """
         report = report or (lambda line: None)
-        loaded = await asyncio.to_thread(load, package, options, report, recalibrate=recalibrate)
-        engine = cls(
-            package,
-            options,
-            loaded.target,
-            loaded.pool,
-            loaded.probed,
-            loaded.calibrated,
-            loaded.memory,
-            loaded.learned,
-            observer,
+        # What a device captures while it is loaded belongs to the thread that will run it.
+        worker = Worker("target")
+        loading = partial(
+            load, package, options, report, recalibrate=recalibrate, provider=provider
         )
+        try:
+            loaded = await worker.submit(loading)
+        except BaseException:
+            worker.leave()
+            raise
+        try:
+            engine = cls(
+                package,
+                options,
+                loaded.target,
+                loaded.pool,
+                loaded.probed,
+                loaded.calibrated,
+                loaded.memory,
+                loaded.learned,
+                observer,
+                turns,
+                worker,
+            )
+        except BaseException:
+            worker.leave()
+            raise
         try:
             await engine._load_beforehand(report)
         except BaseException:
@@ -174,7 +211,7 @@ class Engine:
         request = replace(
             request,
             sampling=request.sampling.with_seed(),
-            speculation=self._resolved(request.speculation),
+            speculation=self._resolved(request.speculation, request.prediction is not None),
         )
         prompt = SharedPrompt()
         return [Generation(of_choice(request, index), self, prompt, index) for index in range(n)]
@@ -195,11 +232,24 @@ class Engine:
             costs=cost_status(self.costs, self.calibrated),
             drafter=self._resolved(Speculation(self.options.drafter)).drafter,
             drafters=self.drafters.status(),
+            graphs=self._graph_status(),
         )
+
+    def _graph_status(self) -> GraphStatus | None:
+        """How runs on a device ran; None on a host."""
+        if self._target.provider.on_host:
+            return None
+        return total([*self._target.graph_counts, *self.drafters.graph_counts])
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
         self._draining = True
+
+    def interrupt(self) -> None:
+        """Have the device leave its present run, if it can; from any thread. Nothing is to be run
+        behind that: the engine is to be closed."""
+        self._turns.give_up(self.pulse)
+        self._target.interrupt()
 
     async def close(self) -> None:
         """Refuse new requests and end the worker. Generations that still run fail (`draining`)."""
@@ -239,7 +289,7 @@ class Engine:
         finally:
             thread.shutdown(wait=False)
         steps = probe_trees(self._target, self.package.manifest.target.vocab_size)
-        while (found := await self.service.turn(lambda: next(steps, None))) is not None:
+        while (found := await self.service.turn(on_device(lambda: next(steps, None)))) is not None:
             self.probed = self.probed.also(found)
         log.info("loaded the graphs for trees")
 
@@ -253,10 +303,11 @@ class Engine:
     def prefill_chunk(self) -> int:
         """Tokens of the next chunk of a prompt.
 
-        Beside answers that stream there is a `busy_chunk` for each prompt that waits: one alone
+        In strict mode always the same, since other chunks are other kernels. Else, beside answers
+        that stream, there is a `busy_chunk` for each prompt that waits: one alone
         hardly slows them, and many are not bound by the number of runs.
         """
-        if not len(self.streams):
+        if not len(self.streams) or self._target.strict_width is not None:
             return self.options.prefill_chunk
         prompts = 1 + self.service.waiting_prefills
         return min(prompts * self.options.busy_chunk, self.options.prefill_chunk)
@@ -268,12 +319,14 @@ class Engine:
         self._orders += 1
         return self._orders
 
-    async def compile(self, constraint: ConstraintSource) -> None:
-        """Have it at hand for the requests that follow. Raises `UserError` that names its field."""
-        await self.constraints.grammar(constraint)
+    async def compile(self, constraint: ConstraintSource, key: str | None = None) -> None:
+        """Have it at hand for the requests that follow, when it is the turn of `key`.
 
-    async def guide(self, constraint: ConstraintSource) -> Guide:
-        return await self.constraints.guide(constraint)
+        Raises `UserError` that names its field."""
+        await self.constraints.grammar(constraint, key)
+
+    async def guide(self, constraint: ConstraintSource, key: str | None = None) -> Guide:
+        return await self.constraints.guide(constraint, key)
 
     async def forget(self, user: str) -> None:
         """Delete what was said to `user`, in memory and on disk."""
@@ -284,10 +337,13 @@ class Engine:
         texts = None
         if self.ngrams is not None and request.user is not None:
             texts = self.ngrams.texts(request.user)
-        return self.drafters.make(request.speculation, slot, sampler, texts)
+        predicted = None if request.prediction is None else request.prediction.made
+        return self.drafters.make(request.speculation, slot, sampler, texts, predicted)
 
     async def recall(self, request: GenerationRequest) -> None:
-        """Have what was said to the same user before at hand."""
+        """Have what was said to the same user before at hand, and what is predicted."""
+        if request.prediction is not None:
+            await read(request.prediction, self.tokenizer)
         if self.ngrams is not None and request.user is not None:
             await self.ngrams.load(request.user)
 
@@ -297,10 +353,11 @@ class Engine:
         if self.ngrams is not None and request.user is not None and NGRAM in names and answer:
             self.ngrams.add(request.user, (*request.prompt[-CONTEXT:], *answer))
 
-    def _resolved(self, speculation: Speculation) -> Speculation:
+    def _resolved(self, speculation: Speculation, predicted: bool = False) -> Speculation:
         """With the drafters that are meant by its `drafter`."""
         name = self._automatic if speculation.drafter == AUTO else speculation.drafter
-        return replace(speculation, drafter=JOIN.join(self.drafters.resolve(name)) or OFF)
+        names = predicting(self.drafters.resolve(name), predicted=predicted)
+        return with_room(replace(speculation, drafter=JOIN.join(names) or OFF))
 
     def _calibration_slot(self) -> Slot:
         """On the worker's thread: a small slot of its own, run to its end."""
@@ -323,22 +380,32 @@ class Engine:
 
 
 def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
-    """The n-gram store, where one is wanted. Raises `UserError` where it cannot be had."""
+    """The n-gram store, where one is wanted. Raises `UserError` where it cannot be had; where only
+    the disk is full or read-only it is in memory alone."""
     directory = options.ngram_store
     if directory is None:
         return None
+    vocabulary = package.manifest.files[package.manifest.tokenizer].sha256
+    store = NgramStore.shared(directory, vocabulary)
+    if store is not None:
+        return store
+    claimed = None
     try:
         claimed = claim(directory)
     except OSError as error:
-        taken = isinstance(error, BlockingIOError)
-        reason = "another gateway has it" if taken else error.strerror
-        raise UserError(
-            f"the n-gram store cannot be kept in {directory}: {reason}.",
-            code="invalid_setting",
-            param="ngram_store",
-        ) from None
-    tokenizer = package.manifest.files[package.manifest.tokenizer]
-    return NgramStore(directory, options.ngram_store_mib << 20, tokenizer.sha256, claimed)
+        if error.errno not in UNKEPT:
+            raise _no_store(directory, error) from None
+        log.warning("the n-gram store in %s is in memory alone: %s", directory, error.strerror)
+    return NgramStore(directory, options.ngram_store_mib << 20, vocabulary, claimed).share()
+
+
+def _no_store(directory: Path, error: OSError) -> UserError:
+    reason = "another gateway has it" if isinstance(error, BlockingIOError) else error.strerror
+    return UserError(
+        f"the n-gram store cannot be kept in {directory}: {reason}.",
+        code="invalid_setting",
+        param="ngram_store",
+    )
 
 
 def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:

@@ -64,6 +64,14 @@ class Generation:
         if self._task is not None and self._begun:
             self._task.cancel()
 
+    def fail(self, error: Exception) -> None:
+        """End now, whatever it waits for; the iterator raises `error`."""
+        if self._ended or self._failure is not None:
+            return
+        self._failure = error
+        if self._task is not None and self._begun:
+            self._task.cancel()
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
@@ -109,6 +117,8 @@ class Generation:
 
     async def _until_it_may_begin(self) -> PromptScored | None:
         try:
+            if self._failure is not None:
+                raise self._failure
             if self._cancelled:
                 raise asyncio.CancelledError
             await self._answer.prepare()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from models.capture import GraphCounts
 from models.draft import Drafter
 from models.drafters.learned import LearnedModels
+from models.initializers import SharedWeights
 from models.package import DrafterSpec, Package
 from models.providers import Provider
 from models.sampling.sampler import Sampler
@@ -18,6 +20,9 @@ class Learned(Protocol):
     @property
     def kinds(self) -> tuple[str, ...]: ...
 
+    @property
+    def graph_counts(self) -> list[GraphCounts]: ...
+
     def spec(self, kind: str) -> DrafterSpec: ...
 
     def drafts_trees(self, kind: str) -> bool: ...
@@ -29,8 +34,14 @@ class Learned(Protocol):
     ) -> Drafter: ...
 
 
-def learned_drafters(package: Package, provider: Provider, threads: int | None) -> Learned | None:
-    """Those of `package`, without their graphs; None where it has none."""
+def learned_drafters(
+    package: Package,
+    provider: Provider,
+    threads: int | None,
+    weights: SharedWeights | None = None,
+) -> Learned | None:
+    """Those of `package`, without their graphs; None where it has none. `weights` are those of a
+    device, shared with the target."""
     if not package.manifest.drafters:
         return None
-    return LearnedModels(package, provider, threads)
+    return LearnedModels(package, provider, threads, weights)

@@ -7,9 +7,10 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.engine.costs.cache import Calibrated, CalibrationCache, Key, obtain
+from gateway.engine.costs.gemm import decide
 from gateway.engine.learned import Learned, learned_drafters
 from gateway.engine.options import EngineOptions
 from models.chat_template import ChatTemplate
@@ -22,7 +23,9 @@ from models.probe import ProbeResult, probe
 from models.processor import has_integer_dot_product, processor_count, processor_name
 from models.providers import Provider, load_onnxruntime, select_provider
 from models.slots import SlotPool
+from models.strict_probe import probe_strict
 from models.target import Target
+from models.tensorrt import WIDEST
 
 Report = Callable[[str], None]
 
@@ -42,15 +45,22 @@ class Loaded:
 
 
 def load(
-    package: Package, options: EngineOptions, report: Report, *, recalibrate: bool = False
+    package: Package,
+    options: EngineOptions,
+    report: Report,
+    *,
+    recalibrate: bool = False,
+    provider: Provider | None = None,
 ) -> Loaded:
     """Load, probe and calibrate. Raises `UserError` when the package cannot run here.
 
-    With `recalibrate` no calibration that was kept is used.
+    With `recalibrate` no calibration that was kept is used. `provider` is where it runs, instead of
+    what `options` name.
     """
     context = slot_context(package, options)
     spec = package.manifest.target
-    provider = select_provider(options.device, spec.device)
+    if provider is None:
+        provider = select_provider(options.device, spec.device, options.device_use)
     if spec.integer_form == "u8s8" and not has_integer_dot_product():
         raise UserError(
             "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
@@ -60,33 +70,47 @@ def load(
         )
     need = memory_need(package, options.slots, context, options.prefill_chunk)
     report(f"memory needed: {need.describe()}")
-    require_memory(need)
+    if options.check_memory:
+        require_memory(need)
+    if provider.device == "tensorrt" and options.prefill_chunk > WIDEST:
+        raise UserError(
+            f"TensorRT's engines take {WIDEST} tokens of a prompt at most, not"
+            f" {options.prefill_chunk}.",
+            code="invalid_setting",
+            param="prefill_chunk",
+        )
     if options.trees and not spec.tree_graphs:
         raise UserError(
             "the package has no graphs for trees; start without trees.",
             code="invalid_setting",
             param="trees",
         )
+    cache = CalibrationCache(cache_directory() / "calibration")
+    key = _calibration_key(package, provider, options, context)
+    provider = decide(provider, package, key, cache.directory, options.threads)
+    key = replace(key, provider=provider.described)
     target = Target(package, provider, options.threads)
     slots = target.make_slots(options.slots, context)
     report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
-    probed = probe(target, slots, spec.vocab_size)
+    warmed = target.warm_up(slots)
+    if provider.fixes:
+        report(f"{warmed} shapes made ready" if warmed else "no run has a fixed shape")
+    strict = target.strict_width
+    probed = (probe if strict is None else probe_strict)(target, slots, spec.vocab_size)
     report("bitwise row-independent" if probed.exact else f"not exact: {probed.differences}")
     use_huge_pages(provider, report)
-    cache = CalibrationCache(cache_directory() / "calibration")
-    key = _calibration_key(package, provider, options, context)
     calibrated = obtain(target, slots, cache, key, fresh=recalibrate)
     report(
         f"run times {'kept since' if calibrated.cached else 'measured'} {calibrated.measured_at}"
     )
-    pool = SlotPool(slots, can_copy=provider.memory == "cpu")
-    learned = learned_drafters(package, provider, options.threads)
+    pool = SlotPool(slots, can_copy=provider.on_host)
+    learned = learned_drafters(package, provider.for_drafters, options.threads, target.weights)
     return Loaded(target, pool, probed, calibrated, need, learned)
 
 
 def use_huge_pages(provider: Provider, report: Report) -> None:
     """For what was loaded so far, where the processor reads it."""
-    if provider.memory == "cpu" and (moved := collapse()):
+    if provider.on_host and (moved := collapse()):
         report(f"huge pages: {format_bytes(moved)}")
 
 
@@ -96,7 +120,7 @@ def _calibration_key(
     files = sorted(entry.sha256 for entry in package.manifest.files.values())
     return Key(
         package=hashlib.sha256("".join(files).encode()).hexdigest(),
-        provider=provider.onnxruntime_names[0],
+        provider=provider.described,
         threads=options.threads or processor_count(),
         onnxruntime=load_onnxruntime().__version__,
         processor=processor_name(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -20,8 +19,7 @@ class TokenMark(NamedTuple):
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrace:
+class RoundTrace(NamedTuple):
     """One round: `verified` of its draft and `accepted` tokens, and its times in milliseconds.
 
     `ms` is when it was over, from when the request came. `draft_ms` is what its drafter took,

@@ -7,6 +7,7 @@ and the file names it. All reading and writing is done by one thread; the loop n
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import logging
@@ -14,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, ClassVar, TypeVar
 
 from models.drafters.store import MOST_TOKENS, Texts
 from models.drafters.store_file import UNFINISHED, append_text, read_texts, rewrite_texts
@@ -27,6 +28,9 @@ Text = tuple[int, ...]
 
 SUFFIX = ".ngrams"
 _CLAIM = "in-use"
+UNKEPT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Errors of a disk on which nothing can be kept now: what is said is kept in memory then."""
+
 MOST_USERS = 16
 """Whose texts are in memory at once."""
 
@@ -40,7 +44,24 @@ class NgramStore:
     `claim` gave.
 
     A file that cannot be read or written costs the drafts that it could have made, nothing else.
+    One that is `shared` has several holders in this process, each of which closes it: an engine
+    that is loaded anew finds the one of the engine whose last answers still run.
     """
+
+    _shared: ClassVar[dict[tuple[Path, str], NgramStore]] = {}
+
+    @classmethod
+    def shared(cls, directory: Path, vocabulary: str) -> NgramStore | None:
+        """The one that is open here already, with one more holder."""
+        store = cls._shared.get((directory.absolute(), vocabulary))
+        if store is not None:
+            store._holders += 1
+        return store
+
+    def share(self) -> NgramStore:
+        """Let others of this process hold it too."""
+        self._shared[self._directory.absolute(), self._vocabulary] = self
+        return self
 
     def __init__(
         self, directory: Path, most_bytes: int, vocabulary: str, claimed: IO[bytes] | None = None
@@ -53,6 +74,7 @@ class NgramStore:
         self._loading: dict[str, asyncio.Future[Texts]] = {}
         self._valid: dict[Path, int] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ngram-store")
+        self._holders = 1
         self._closed = False
         self.problem: str | None = None
         """What went wrong last."""
@@ -100,11 +122,22 @@ class NgramStore:
             )
 
     async def close(self) -> None:
-        """Until everything is written."""
+        """Until everything is written; it is closed when its last holder has closed it."""
+        self._holders -= 1
+        if self._is_held():
+            return
+        await self._submit(lambda: None, None)
+        if self._is_held():
+            return  # somebody took it meanwhile
         self._closed = True
-        await asyncio.to_thread(self._worker.shutdown)
+        if self._shared.get(key := (self._directory.absolute(), self._vocabulary)) is self:
+            del self._shared[key]
+        self._worker.shutdown()
         if self._claimed is not None:
             self._claimed.close()
+
+    def _is_held(self) -> bool:
+        return self._closed or self._holders > 0
 
     def _loaded(self, user: str, done: asyncio.Future[Texts]) -> None:
         del self._loading[user]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class RoundSeen:
+class RoundSeen(NamedTuple):
     """One round. Times in seconds.
 
     `drafter` is who proposed the tokens that were verified, joined by `+`; `none` where none were.

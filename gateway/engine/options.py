@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.engine.names import AUTO
 from models.errors import UserError
+from models.providers import DeviceOptions
 
 IDLE_CHUNK = 256
 BUSY_CHUNK = 32
@@ -22,7 +23,8 @@ class EngineOptions:
     waits, so that gaps stay short. With `trees` the graphs for drafts that branch are loaded at
     start, not when the first request needs them; those of `drafter` always are. `ngram_store` is
     the directory of what was said to each user (None: it is forgotten), of `ngram_store_mib` MiB
-    at most.
+    at most. Without `check_memory` it is loaded whether or not it seems to fit. The `gpu_` ones are
+    those of `models.providers.DeviceOptions`.
     """
 
     device: str = "auto"
@@ -37,6 +39,22 @@ class EngineOptions:
     drafter: str = AUTO
     ngram_store: Path | None = None
     ngram_store_mib: int = 64
+    check_memory: bool = True
+    gpu_memory_mib: int | None = None
+    gpu_graphs: bool = True
+    gpu_strict_width: int | None = None
+    gpu_gemm: str = "auto"
+    gpu_share_weights: bool = True
+
+    @property
+    def device_use(self) -> DeviceOptions:
+        return DeviceOptions(
+            memory_mib=self.gpu_memory_mib,
+            graphs=self.gpu_graphs,
+            strict_width=self.gpu_strict_width,
+            gemm=self.gpu_gemm,
+            share_weights=self.gpu_share_weights,
+        )
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -48,6 +66,8 @@ class EngineOptions:
             ("threads", 1),
             ("context", 16),
             ("ngram_store_mib", 1),
+            ("gpu_memory_mib", 64),
+            ("gpu_strict_width", 2),
         ):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -56,3 +76,9 @@ class EngineOptions:
                     code="invalid_setting",
                     param=name,
                 )
+        if self.gpu_strict_width is not None and not self.gpu_graphs:
+            raise UserError(
+                "gpu_strict_width needs gpu_graphs: only captured runs have one width.",
+                code="invalid_setting",
+                param="gpu_strict_width",
+            )

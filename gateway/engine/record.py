@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gateway.engine.marks import RoundTrace
 from gateway.engine.observer import UNOBSERVED, Observer, RoundSeen
@@ -79,15 +79,22 @@ class Record:
         self.trees += tree
         self.verify_ms += verify_ms
         self._count_depths(taken if ended else draft.depth, len(path[:taken]))
-        accepted = Counter(draft.source_of(index) for index in path[:taken])
-        verified = path[:taken] if ended else range(len(draft.tokens))
-        self._observe_round(draft, verified, len(path[:taken]), verify_ms)
-        for source, count in Counter(draft.source_of(index) for index in verified).items():
+        right = path[:taken]
+        verified = right if ended else range(len(draft.tokens))
+        drafters = self._tally(draft, verified, right) if verified else "none"
+        self._observe_round(drafters, len(verified), len(right), verify_ms)
+        self._trace(len(verified), len(right), verify_ms)
+
+    def _tally(self, draft: Draft, verified: Sequence[int], right: Sequence[int]) -> str:
+        """Count the draft tokens of a round for their drafters, whose names are joined by `+`."""
+        accepted = Counter(draft.source_of(index) for index in right)
+        counts = Counter(draft.source_of(index) for index in verified)
+        for source, count in counts.items():
             tally = self.by_drafter.setdefault(source, Tally())
             tally.rounds += 1
             tally.drafted += count
             tally.accepted += accepted[source]
-        self._trace(len(verified), accepted.total(), verify_ms)
+        return "+".join(sorted(counts))
 
     def _trace(self, verified: int, accepted: int, verify_ms: float) -> None:
         draft_ms = self.draft_ms - self.traced_draft_ms
@@ -98,7 +105,7 @@ class Record:
 
     def tell(self, delta: Delta) -> Delta:
         """`delta` with the rounds that ended since the one before."""
-        told = replace(delta, rounds=tuple(self.untold))
+        told = delta._replace(rounds=tuple(self.untold))
         self.untold.clear()
         return told
 
@@ -115,17 +122,15 @@ class Record:
         else:
             self.observer.more_tokens(count, (now - before) / 1e3)
 
-    def _observe_round(
-        self, draft: Draft, verified: Sequence[int], accepted: int, verify_ms: float
-    ) -> None:
+    def _observe_round(self, drafters: str, verified: int, accepted: int, verify_ms: float) -> None:
         now = _now()
         taken, drafted = now - self._round_began, self.draft_ms - self._draft_seen
         self._round_began, self._draft_seen = now, self.draft_ms
         self.observer.round(
             RoundSeen(
                 policy=self.policy,
-                drafter="+".join(sorted({draft.source_of(index) for index in verified})) or "none",
-                verified=len(verified),
+                drafter=drafters,
+                verified=verified,
                 accepted=accepted,
                 draft=drafted / 1e3,
                 verify=verify_ms / 1e3,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from gateway.engine.marks import RoundTrace, TokenMark
+from gateway.engine.stops import Scope
 from models.constraints.source import ConstraintSource
+from models.drafters.predicted import PredictedText
 from models.sampling.parameters import Sampling
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -73,6 +75,14 @@ def needed_by_policy(speculation: Speculation) -> Iterator[tuple[Policy, str]]:
         yield "slo", "tpot_ms"
 
 
+@dataclass(slots=True)
+class Prediction:
+    """The text that an answer is said to be. `made` is what the engine made of it, once."""
+
+    text: str
+    made: PredictedText | None = field(default=None, compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One answer to generate.
@@ -80,15 +90,17 @@ class GenerationRequest:
     `prompt` are token ids, at least one. `max_tokens` bounds the answer (None: what the context
     leaves). `ignore_eos` goes on past end-of-sequence. The answer ends before the first of the
     strings `stop` that it would contain, and before any of `stop_ids`; neither is looked at until
-    it has `sampling.min_tokens` tokens. With a `constraint` it is of that form, unless a stop or
-    the limit cuts it, and ends where nothing can follow. Special tokens are no part of its text
-    but for those in `shown_ids`. `top_logprobs` None asks for no log-probabilities, 0 for those of
-    the answer's tokens, n for those of the n most likely tokens as well; `prompt_logprobs` for
-    those of the prompt's tokens (no prefix is reused then).
+    it has `sampling.min_tokens` tokens, nor outside what `stop_scope` makes, where there is one
+    (but special tokens among `stop_ids` end every answer). With a `constraint` it is of that form,
+    unless a stop or the limit cuts it, and ends where nothing can follow. Special tokens are no
+    part of its text but for those in `shown_ids`. `top_logprobs` None asks for no
+    log-probabilities, 0 for those of the answer's tokens, n for those of the n most likely tokens
+    as well; `prompt_logprobs` for those of the prompt's tokens (no prefix is reused then).
+    A `prediction` is drafted from, beside whatever else is.
     `user` is an opaque name of who asks: what was said to the same one before may be drafted, where
     the gateway keeps it. `key` is an opaque name of whose turn it is: keys that wait for a slot get
     one in turn. `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix
-    reuse. All four change only the time, never the answer.
+    reuse. All five change only the time, never the answer.
     """
 
     prompt: tuple[int, ...]
@@ -97,11 +109,13 @@ class GenerationRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    stop_scope: Callable[[], Scope] | None = field(default=None, compare=False)
     top_logprobs: int | None = None
     prompt_logprobs: bool = False
     constraint: ConstraintSource | None = None
     shown_ids: frozenset[int] = frozenset()
     speculation: Speculation = field(default_factory=Speculation)
+    prediction: Prediction | None = None
     user: str | None = None
     key: str | None = None
     prefill_chunk: int | None = None
@@ -130,8 +144,7 @@ class PromptScored:
     logprobs: tuple[TokenLogprob | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """Tokens that became final, with the text that did (never half a character).
 
     `sources[i]` is "target" or the name of the drafter that proposed `ids[i]`. `logprobs[i]` is

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 from gateway.engine.batches import share, timed_drafts
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
+from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.policies.offers import NOTHING, Offer, make_row
+from gateway.engine.pulse import Pulse
 from gateway.engine.waiting import (
     Drafted,
     Lane,
@@ -21,6 +23,7 @@ from gateway.engine.waiting import (
     WaitingRow,
     WaitingTurn,
 )
+from gateway.engine.worker import Worker
 from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
@@ -42,12 +45,24 @@ class ModelService:
     are one job, answered when all are done, and go before target runs, but not twice in a row past
     a decode row that waits: so neither a first draft nor a chunk starts a run that the others' rows
     miss. With `overlap` (a device of its own) drafts have a thread of their own; a chunk alone then
-    still waits for the rows that drafts precede.
+    still waits for the rows that drafts precede. With `apart` chunks run alone, in turns with
+    decode rows: beside a chunk a run is of no shape that a device has captured. `worker` is the
+    thread of the target's runs, where it was loaded on one.
     """
 
     def __init__(
-        self, run: Run, most_rows: int, *, overlap: bool = False, costs: RunCosts | None = None
+        self,
+        run: Run,
+        most_rows: int,
+        *,
+        overlap: bool = False,
+        apart: bool = False,
+        costs: RunCosts | None = None,
+        pulse: Pulse | None = None,
+        turns: DeviceTurns | None = None,
+        worker: Worker | None = None,
     ) -> None:
+        self._apart = apart
         self._run = run
         self._costs = costs
         self._most_rows = most_rows
@@ -58,8 +73,9 @@ class ModelService:
         self._drafting: dict[Slot, asyncio.Future[Any]] = {}
         self._prefill_turn = False
         self._drafted_last = False
-        self._target = Lane("target")
-        self._drafter = Lane("drafter") if overlap else self._target
+        pulse, turns = pulse or Pulse(), turns or DeviceTurns()
+        self._target = Lane(worker or Worker("target"), pulse, turns)
+        self._drafter = Lane(Worker("drafter"), pulse, turns) if overlap else self._target
         self._closed = False
 
     @property
@@ -128,12 +144,11 @@ class ModelService:
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         """Queue `function`, which runs no target, for the target's thread now, between runs."""
-        loop = asyncio.get_running_loop()
         if self._closed:
-            refused: asyncio.Future[Result] = loop.create_future()
+            refused: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             refused.set_exception(_closing())
             return refused
-        return loop.run_in_executor(self._target.worker, function)
+        return self._target.worker.submit(function)
 
     async def close(self) -> None:
         """Wait for what runs and end the workers. What waits is refused."""
@@ -178,8 +193,7 @@ class ModelService:
                 self._wake(self._target)  # a chunk may have waited for drafts that have left
 
     def _start_turn(self, waiting: WaitingTurn) -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._target.worker, waiting.function)
+        done = self._target.worker.submit(waiting.function)
         done.add_done_callback(lambda finished: self._finish_turn(waiting, finished))
 
     def _finish_turn(self, waiting: WaitingTurn, finished: asyncio.Future[Any]) -> None:
@@ -198,8 +212,7 @@ class ModelService:
         batch = list(self._drafts)
         self._drafts.clear()
         self._drafted_last = True
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._drafter.worker, timed_drafts, batch)
+        done = self._drafter.worker.submit(timed_drafts, batch)
         for item in batch:
             self._drafting[item.slot] = done
         done.add_done_callback(lambda finished: self._finish_drafts(batch, finished))
@@ -219,22 +232,23 @@ class ModelService:
 
     def _start_run(self, batch: list[WaitingRow]) -> None:
         self._drafted_last = False
-        loop = asyncio.get_running_loop()
-        rows = [item.row for item in batch]
-        done = loop.run_in_executor(self._target.worker, self._timed_run, rows)
+        done = self._target.worker.submit(self._timed_run, [item.row for item in batch])
         done.add_done_callback(lambda finished: self._finish_run(batch, finished))
 
     def _take(self) -> list[WaitingRow]:
         """Decode rows in order of arrival, and the earliest prompt's next chunk.
 
-        A graph of one row has no place for both: decodes and chunks take turns.
+        A graph of one row has no place for both, and some devices want them apart: then decodes
+        and chunks take turns.
         """
         if self.overlaps and not self._decodes and (self._drafts or self._drafter.busy):
             return []
-        alone = self._most_rows == 1 and bool(self._decodes) and not self._prefill_turn
+        turns = self._apart or self._most_rows == 1
+        alone = turns and bool(self._decodes) and not self._prefill_turn
         prefills = [] if alone or not self._prefills else [self._pop_prefill()]
         self._prefill_turn = not prefills
-        count = min(len(self._decodes), self._most_rows - len(prefills))
+        most = 0 if prefills and self._apart else self._most_rows - len(prefills)
+        count = min(len(self._decodes), most)
         decodes = [self._decodes.popleft() for _ in range(count)]
         if self._costs is not None:
             share(decodes, prefills, self._costs)

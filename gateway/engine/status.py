@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.engine.costs.cache import Calibrated
 from gateway.engine.costs.run_costs import RunCosts
+from models.capture import GraphStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def cost_status(costs: RunCosts, calibrated: Calibrated) -> CostStatus:
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
     """A snapshot. `drafter` is what requests get that name none; `run_ms` is by the tokens of a
-    run of one row without a past, as corrected so far."""
+    run of one row without a past, as corrected so far. `graphs` says how runs on a device ran; None
+    on a processor."""
 
     model: str
     device: str
@@ -93,3 +95,4 @@ class EngineStatus:
     costs: CostStatus
     drafter: str
     drafters: tuple[DrafterStatus, ...]
+    graphs: GraphStatus | None = None

@@ -1,20 +1,40 @@
-"""Finding stop strings in a text that arrives in pieces."""
+"""Finding stop strings in a text that arrives in pieces, or in parts of it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 _START = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """`stop` was found; it ends behind `end` characters of the piece in which it was completed."""
+    """`stop` was found; it ends behind `end` characters of the piece that was pushed last: 0 or
+    less where it was found late."""
 
     stop: str
     end: int
+
+
+class Scope(Protocol):
+    """Where in an answer stops are looked for. Reads it character by character."""
+
+    @property
+    def outside(self) -> bool:
+        """Whether what came last is out of scope."""
+
+    @property
+    def undecided(self) -> int:
+        """How many of the last characters, at most, may turn out to be out of scope or not."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether what comes next is out of scope, by what is known."""
+
+    def push(self, character: str, /) -> None: ...
 
 
 class StopScanner:
@@ -40,6 +60,22 @@ class StopScanner:
     def held(self) -> int:
         """How many of the last characters may be the beginning of a stop."""
         return self._depth[self._state]
+
+    @property
+    def leaving(self) -> bool:
+        """Whether what comes next is not looked at."""
+        return False
+
+    def skip(self, piece: str) -> None:
+        """Read on without looking for stops."""
+
+    def finish(self) -> Stopped | None:
+        """The text has ended: what stands in what was not decided yet."""
+        return None
+
+    def reset(self) -> None:
+        """What comes next has nothing to do with what came."""
+        self._state = _START
 
     def push(self, piece: str) -> Stopped | None:
         """Read on. Nothing may follow once a stop was found."""
@@ -82,3 +118,51 @@ class StopScanner:
                 return _START
             state = self._shorter[state]
         return deeper
+
+
+class ScopedScanner(StopScanner):
+    """The same, looked for only within `scope`. No stop reaches over what is out of it."""
+
+    def __init__(self, stops: Sequence[str], scope: Scope) -> None:
+        super().__init__(stops)
+        self._scope = scope
+        self._unread = ""
+
+    @property
+    def held(self) -> int:
+        return super().held + len(self._unread)
+
+    @property
+    def leaving(self) -> bool:
+        return self._scope.leaving
+
+    def push(self, piece: str) -> Stopped | None:
+        for index, character in enumerate(piece):
+            self._scope.push(character)
+            self._unread += character
+            found = self._read(self._scope.undecided)
+            if found is not None:
+                return Stopped(found.stop, found.end + index + 1)
+        return None
+
+    def skip(self, piece: str) -> None:
+        for character in piece:
+            self._scope.push(character)
+        self._unread = ""
+        self.reset()
+
+    def finish(self) -> Stopped | None:
+        return self._read(0)
+
+    def _read(self, undecided: int) -> Stopped | None:
+        """Look at what is decided; the end of what was found, counted from the last character."""
+        if self._scope.outside:
+            self._unread = ""
+            self.reset()
+            return None
+        end = max(0, len(self._unread) - undecided)
+        ready, self._unread = self._unread[:end], self._unread[end:]
+        found = super().push(ready)
+        if found is None:
+            return None
+        return Stopped(found.stop, found.end - len(ready) - len(self._unread))

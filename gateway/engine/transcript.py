@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway.engine.marks import TokenMark
 from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
-from gateway.engine.stops import StopScanner
+from gateway.engine.stops import ScopedScanner, Stopped, StopScanner
 from models.tokenizer import StreamDecoder, Tokenizer
 
 
@@ -38,9 +38,9 @@ class Transcript:
     """Takes tokens, gives deltas; knows where the answer ends.
 
     It ends before the first of `endings` and before the first of the request's stop strings, but
-    not within its first `min_tokens` tokens, and at `limit` tokens. What may be the beginning of
-    a stop is held back. A stop takes with it every token that adds no character to what is left
-    of the text; a token that it cuts stays. A push costs what its own tokens cost.
+    not within its first `min_tokens` tokens nor out of their scope, and at `limit` tokens. What may
+    be the beginning of a stop is held back. A stop takes with it every token that adds no character
+    to what is left of the text; a token that it cuts stays. A push costs what its own tokens cost.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Transcript:
         self._least = request.sampling.min_tokens
         self._tokenizer = tokenizer
         self._decoder = StreamDecoder(tokenizer, shown=request.shown_ids)
-        self._scanner = StopScanner(request.stop) if request.stop else None
+        self._scanner = _scanner(request)
         # Positions count the characters of the whole answer; `_unsent` are those behind `_sent`.
         self._sent = 0
         self._final = 0
@@ -82,7 +82,7 @@ class Transcript:
             if self.reason is not None:
                 break
             taken += 1
-            if said.id in self._endings and self.count >= self._least:
+            if self._ends(said.id):
                 self.end_at(said.id)
             else:
                 self._append(said)
@@ -132,6 +132,7 @@ class Transcript:
     def end_at(self, token: int) -> None:
         """End before `token`. What the model itself leaves unfinished becomes U+FFFD."""
         self._read(self._decoder.finish())
+        self._look_once_more()
         if self.reason is None:
             self.stop = token if token in self._stop_ids else None
             self._finish("stop")
@@ -154,7 +155,16 @@ class Transcript:
         self.count += 1
         self._read(piece)
         if self.reason is None and self.count == self._limit:
-            self._finish("length")
+            self._look_once_more()
+            if self.reason is None:
+                self._finish("length")
+
+    def _ends(self, token: int) -> bool:
+        """Whether the answer ends before it. Ordinary tokens out of a stop's scope are text."""
+        if token not in self._endings or self.count < self._least:
+            return False
+        out = self._scanner is not None and self._scanner.leaving and token in self._stop_ids
+        return not out or token in self._tokenizer.special_ids
 
     def _give_back(self, piece: str) -> str:
         """`piece` without its first character, which the token before gets where it still waits."""
@@ -174,14 +184,27 @@ class Transcript:
         before = self._sent + len(self._unsent)
         self._unsent += piece
         self._final = before + len(piece)
-        if self._scanner is None or self.count <= self._least:
+        if self._scanner is None:
+            return
+        if self.count <= self._least:
+            self._scanner.skip(piece)
             return
         found = self._scanner.push(piece)
         if found is None:
             self._final -= self._scanner.held
         else:
-            self.stop = found.stop
-            self._cut(before + found.end - len(found.stop))
+            self._stop_at(found, before)
+
+    def _look_once_more(self) -> None:
+        """At the end it is decided where stops count."""
+        found = None if self._scanner is None or self.reason else self._scanner.finish()
+        if found is not None:
+            self._stop_at(found, self._sent + len(self._unsent))
+
+    def _stop_at(self, found: Stopped, before: int) -> None:
+        """`before` is where the piece begins that its end is counted from."""
+        self.stop = found.stop
+        self._cut(before + found.end - len(found.stop))
 
     def _cut(self, end: int) -> None:
         self._unsent = self._unsent[: end - self._sent]
@@ -208,3 +231,9 @@ class Transcript:
         if self._scanner is None or self.reason is not None or token.number < self._least:
             return True
         return token.start < self._final and token.end <= self._final
+
+
+def _scanner(request: GenerationRequest) -> StopScanner | None:
+    if request.stop_scope is not None and (request.stop or request.stop_ids):
+        return ScopedScanner(request.stop, request.stop_scope())
+    return StopScanner(request.stop) if request.stop else None

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.engine.costs.shape import RunShape
+from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.policies.offers import Offer, make_row
+from gateway.engine.pulse import Pulse
+from gateway.engine.worker import Worker
 from models.draft import EMPTY, Draft
 from models.slots import Slot
 from models.target import Row, RowResult
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(NamedTuple):
     """A row's result, the time of the whole run, and the shape of everything packed into it.
 
     `draft` is what the run verified of what was offered.
@@ -71,8 +72,12 @@ Waiting = WaitingRow | WaitingDraft | WaitingTurn
 
 
 class Lane:
-    """A worker thread and whether something has been put on it that has not ended."""
+    """A worker thread and whether something has been put on it that has not ended.
 
-    def __init__(self, name: str) -> None:
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix=name)
+    `pulse` has the time of what it does, which takes its turn in `turns`.
+    """
+
+    def __init__(self, worker: Worker, pulse: Pulse, turns: DeviceTurns) -> None:
+        worker.attend(pulse, turns)
+        self.worker = worker
         self.busy = False

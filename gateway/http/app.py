@@ -8,6 +8,7 @@ import logging
 from aiohttp import web
 
 from gateway.http.access import ServerLog, name_request, traced
+from gateway.http.admin import AdminRoutes
 from gateway.http.completions.routes import CompletionsRoutes
 from gateway.http.cors import allow, preflight
 from gateway.http.gateway import Gateway
@@ -48,6 +49,7 @@ def make_app(
     responses = ResponsesRoutes(gateway, send_deadline, keep_alive)
     PageRoutes().add_to(app.router)
     InfoRoutes(gateway).add_to(app.router)
+    AdminRoutes(gateway).add_to(app.router)
     OpenApiRoutes().add_to(app.router)
     responses.add_to(app.router)
     CompactRoutes(gateway).add_to(app.router)
@@ -84,6 +86,7 @@ def make_runner(app: web.Application, limits: Limits | None = None) -> web.AppRu
 async def drain(gateway: Gateway, responses: ResponsesRoutes) -> None:
     """Refuse what is new, let what runs end until the deadline, then cut it; close sockets."""
     gateway.draining = True
+    gateway.fleet.drain()
     async with asyncio.TaskGroup() as group:
         for connection in list(responses.connections):
             group.create_task(connection.drain())

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gateway.engine.conversation import Encoder, Template
+from gateway.engine.pulse import Pulse
 from gateway.engine.requests import Event, GenerationRequest
 from gateway.engine.status import EngineStatus
 from models.constraints.source import ConstraintSource
@@ -45,6 +46,9 @@ class Generation(Protocol):
 
     def cancel(self) -> None: ...
 
+    def fail(self, error: Exception) -> None:
+        """End now; whoever reads it is raised `error`."""
+
 
 class Engine(Protocol):
     """The engine (gateway.engine.engine) as the wire sees it."""
@@ -61,9 +65,12 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int: ...
 
-    async def compile(self, constraint: ConstraintSource) -> None:
-        """Have it at hand for the requests that are opened next. Raises `UserError` that names its
-        field."""
+    @property
+    def pulse(self) -> Pulse: ...
+
+    async def compile(self, constraint: ConstraintSource, key: str | None = None) -> None:
+        """Have it at hand for the requests that are opened next, when it is the turn of `key`.
+        Raises `UserError` that names its field."""
 
     def open(self, request: GenerationRequest) -> Generation: ...
 
@@ -74,5 +81,8 @@ class Engine(Protocol):
 
     async def forget(self, user: str) -> None:
         """Delete what is kept of a user beyond the requests that run."""
+
+    def interrupt(self) -> None:
+        """Have the device leave its present run, if it can, and run nothing behind it."""
 
     async def close(self) -> None: ...

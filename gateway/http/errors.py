@@ -18,6 +18,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "body_timeout": 408,
         "constraint_failed": 400,
         "context_length_exceeded": 400,
+        "device_error": 503,
         "draining": 503,
         "events_expired": 410,
         "forbidden_host": 403,
@@ -31,10 +32,13 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "method_not_allowed": 405,
         "missing_required_parameter": 400,
         "model_not_found": 404,
+        "not_administrator": 403,
         "not_deleted": 500,
         "not_found": 404,
+        "not_loaded": 503,
         "out_of_memory": 503,
         "package_changed": 503,
+        "package_failed": 503,
         "previous_response_not_found": 400,
         "queue_full": 429,
         "queue_timeout": 503,
@@ -44,6 +48,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "server_error": 500,
         "template_error": 400,
         "unknown_drafter": 400,
+        "unloaded": 503,
         "unsupported_value": 400,
         "websocket_connection_limit_reached": 429,
         "websocket_stream_limit_reached": 429,
@@ -52,14 +57,20 @@ STATUS: Mapping[str, int] = MappingProxyType(
 # The openai clients map 404 to NotFoundError; on a socket the public code goes with 400.
 HTTP_STATUS: Mapping[str, int] = MappingProxyType({"previous_response_not_found": 404})
 RETRY_AFTER: Mapping[str, int] = MappingProxyType(
-    {"queue_full": 1, "draining": 5, "loading": 5, "queue_timeout": 5}
+    {
+        "queue_full": 1,
+        "device_error": 2,
+        "draining": 5,
+        "loading": 5,
+        "queue_timeout": 5,
+        "unloaded": 1,
+    }
 )
 # What the operator is to know of the machine, and clients are not.
 PUBLIC: Mapping[str, str] = MappingProxyType(
     {
         "not_deleted": "What is kept on disk could not be deleted; the log says why.",
-        "package_changed": "The package was changed since it was loaded; the gateway has to be"
-        " started again.",
+        "package_changed": "The package was changed since it was loaded; it has to be loaded anew.",
     }
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from gateway.http import foreign
 from gateway.http.fields import invalid, one_of, optional, required, typed
 from gateway.http.responses.limits import TEXT_LIMITS, check_limits
 from models.constraints.source import ConstraintSource
@@ -53,6 +54,7 @@ def _form(value: Any, param: str, *, nested: bool) -> Form:
     if kind == "json_object":
         return Form(ConstraintSource("json_object", param=param), {"type": kind})
     if kind == "json_schema":
+        _require_form(value, param, nested)
         if nested:
             value, param = required(value, kind, dict, f"{param}."), f"{param}.{kind}"
         return _schema(value, f"{param}.")
@@ -67,6 +69,15 @@ def _form(value: Any, param: str, *, nested: bool) -> Form:
         source = ConstraintSource("grammar", text, f"{param}.{kind}")
         return Form(source, {"type": kind, kind: text, "syntax": syntax})
     return Form()
+
+
+def _require_form(value: Mapping[str, Any], param: str, nested: bool) -> None:
+    """Raise `UserError` where the schema stands where the other API has it."""
+    inner, flat = isinstance(value.get("json_schema"), dict), value.get("schema") is not None
+    if nested and flat and not inner:
+        raise foreign.foreign_form(f"{param}.schema", foreign.RESPONSES, foreign.CHAT_SCHEMA)
+    if not nested and inner and not flat:
+        raise foreign.foreign_form(f"{param}.json_schema", foreign.CHAT, foreign.FLAT_SCHEMA)
 
 
 def _schema(value: Mapping[str, Any], prefix: str) -> Form:

@@ -1,23 +1,24 @@
-"""What all handlers share: the engine once it is loaded, stored turns, running answers."""
+"""What all handlers share: the packages, stored turns, running answers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import orjson
 
 from gateway.calls.tools import Tool
 from gateway.engine.conversation import Message, Prompt, Turn, build_prompt
-from gateway.engine.requests import GenerationRequest
-from gateway.http.backend import Engine, Generation
+from gateway.fleet.fleet import Fleet
+from gateway.http.backend import Engine
 from gateway.http.conduct import conduct_of
 from gateway.http.errors import WireError
-from gateway.http.fields import short
 from gateway.http.flow import Flow
 from gateway.http.keys import KeyRing, key_ring
+from gateway.http.picked import Picked
 from gateway.http.rates import Rates
 from gateway.http.responses.answer import Answer, Terms
 from gateway.http.responses.background import Background
@@ -31,6 +32,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.settings import Settings
 from gateway.trace import CURRENT, Traces
 from models.errors import UserError
+from models.package import Manifest
 
 STORED_TURNS = 256
 # Rendering and encoding more text than this would hold up running streams: a thread does it.
@@ -46,9 +48,8 @@ class Running(Protocol):
 
 
 class Gateway:
-    """`engine` is None while the model loads; `draining` from the moment of shutdown.
-
-    `keys` are those of the settings where none are given.
+    """`fleet` has the packages, `engine` is that of the default one (None: it is not loaded);
+    `draining` from the moment of shutdown. `keys` are those of the settings where none are given.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self.limits = settings.limits
-        self.engine = engine
+        self.fleet = Fleet(settings.terms)
+        if engine is not None:
+            self.fleet.adopt(engine)
         self.draining = False
         self.connections = 0
         self.keys = key_ring(settings) if keys is None else keys
@@ -65,33 +68,65 @@ class Gateway:
         self.turns = TurnStore(STORED_TURNS)
         self.kept = KeptResponses(settings.keep_seconds)
         self.background = Background(self.traces)
-        self._flow = Flow(Rates(self.limits), settings.request_seconds)
+        self._rates = Rates(self.limits)
+        self._flow = Flow(self._rates, settings.request_seconds)
         self._running: set[Running] = set()
+        self._begun = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
-    def ready(self) -> bool:
-        return self.engine is not None and not self.draining
+    def engine(self) -> Engine | None:
+        default = self.fleet.default
+        return None if default is None or default.loaded is None else default.loaded.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self.fleet.adopt(engine)
+
+    @property
+    def state(self) -> str:
+        """`ready`, or why not: `draining`, `loading`, `failed`, `stuck`. A package that is not
+        loaded because nobody wanted it is loaded when somebody does."""
+        if self.draining:
+            return "draining"
+        if self.fleet.stuck:
+            return "stuck"
+        if self.fleet.starting or self.fleet.default is None:
+            return "loading"
+        state = self.fleet.default.state
+        return {"failed": "failed", "reloading": "loading"}.get(state, "ready")
 
     @property
     def running(self) -> int:
         return len(self._running)
 
-    def accepting(self) -> Engine:
-        """The engine. Raises `UserError` `draining` or `loading`."""
+    def use_settings(self, settings: Settings) -> None:
+        """Have these in use from now on, as far as they are read anew for each request."""
+        self.settings = settings
+        self.limits = settings.limits
+        self._rates.use(self.limits)
+
+    def require_open(self) -> None:
+        """Raises `UserError` `draining` or `loading`."""
         if self.draining:
             raise UserError("The gateway is shutting down.", code="draining")
-        if self.engine is None:
+        if self.fleet.starting:
             raise UserError("The model is still loading.", code="loading")
-        return self.engine
 
-    def open_choices(self, request: GenerationRequest, n: int) -> Sequence[Generation]:
-        """`n` answers to one prompt, within the limits of its key; all must be entered at once.
-
-        Raises what the engine does, and `rate_limit_exceeded`.
-        """
-        return self._flow.open(self.accepting(), request, n)
+    @asynccontextmanager
+    async def picking(self, model: str | None) -> AsyncGenerator[Picked]:
+        """The package that a request means, which stays loaded within the block and as long as
+        answers that were opened there. Raises `UserError`: what `require_open` and `Fleet.pick`
+        do."""
+        self.require_open()
+        with self._beginning():
+            use = await self.fleet.pick(model)
+            try:
+                self.require_open()  # that may have been a while
+                yield Picked(use, self._flow, self.require_open)
+            finally:
+                use.release()
 
     def note_error(self, error: WireError) -> None:
         """Somebody is told it."""
@@ -131,16 +166,33 @@ class Gateway:
     def counted(self, running: Running) -> Iterator[None]:
         """Counted as running meanwhile: whoever drains waits for it, and cancels it in the end."""
         self._running.add(running)
-        self._idle.clear()
+        self._note_idle()
         try:
             yield
         finally:
             self._running.discard(running)
-            if not self._running:
-                self._idle.set()
+            self._note_idle()
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """A request that has no answer yet, to which something will be said."""
+        self._begun += 1
+        self._note_idle()
+        try:
+            yield
+        finally:
+            self._begun -= 1
+            self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._running or self._begun:
+            self._idle.clear()
+        else:
+            self._idle.set()
 
     async def wait_idle(self) -> None:
-        await self._idle.wait()
+        while not self._idle.is_set():
+            await self._idle.wait()
 
     def cancel_running(self) -> None:
         for answer in self._running:
@@ -165,20 +217,29 @@ class Gateway:
     async def _begin(
         self, request: CreateResponse, conversations: Conversations, lane: str | None
     ) -> Answer:
-        engine = self.accepting()
-        model = engine.package.manifest.name
-        if request.model is not None and request.model != model:
-            raise model_not_found(request.model, model)
+        async with self.picking(request.model) as picked:
+            return await self._answer_of(picked, request, conversations, lane)
+
+    async def _answer_of(
+        self,
+        picked: Picked,
+        request: CreateResponse,
+        conversations: Conversations,
+        lane: str | None,
+    ) -> Answer:
+        engine, manifest = picked.engine, picked.engine.package.manifest
+        model, tokenizer = manifest.name, tokenizer_of(manifest)
         previous_id = request.previous_response_id
         previous = None if previous_id is None else conversations.find(previous_id)
+        if previous is not None and previous.tokenizer not in (None, tokenizer):
+            previous = replace(previous, text="", ids=())  # what another model was told
         require_calls(request.messages, () if previous is None else previous.messages)
         form, effort = request.decoding.constraint, request.effort
         conduct = conduct_of(engine, request.use, form, effort, "reasoning.effort")
         prompt = await _prompt(engine, request, previous)
-        if conduct.constraint is not None:
-            await engine.compile(conduct.constraint)
-        (generation,) = self.open_choices(
-            conduct.applied(request.decoding).request(
+        conduct = await conduct.compiled(engine, request.decoding.key)
+        (generation,) = picked.open_choices(
+            conduct.applied(request.decoding, prompt.text).request(
                 prompt.ids, request.max_output_tokens, top_logprobs=request.top_logprobs
             ),
             1,
@@ -190,13 +251,20 @@ class Gateway:
             if turn is not None:
                 # One that was deleted while it ran begins nothing.
                 store = request.store and response_id in self.kept
-                conversations.keep(lane, response_id, turn, store)
+                told = replace(turn, tokenizer=tokenizer)
+                conversations.keep(lane, response_id, told, store)
             elif previous_id is not None:
                 conversations.evict(previous_id)
 
         terms = Terms(request.decoding.key, request.store, request.background)
         plain = reading is None
         return Answer(generation, prompt, events, engine.tokenizer, ended, terms, plain=plain)
+
+
+def tokenizer_of(manifest: Manifest) -> str:
+    """Names what the ids of a turn mean: packages may share it."""
+    entry = manifest.files.get(manifest.tokenizer)
+    return manifest.name if entry is None else entry.sha256
 
 
 async def _prompt(engine: Engine, request: CreateResponse, previous: Turn | None) -> Prompt:
@@ -219,13 +287,6 @@ async def _prompt(engine: Engine, request: CreateResponse, previous: Turn | None
 def text_length(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
     """About how many characters they come to in a prompt."""
     said = sum(len(message.content) + len(message.thought) + MESSAGE for message in messages)
-    called = sum(len(call.arguments) for message in messages for call in message.calls)
-    return said + called + sum(len(orjson.dumps(tool.parameters)) for tool in tools)
-
-
-def model_not_found(asked: str, served: str) -> UserError:
-    return UserError(
-        f"The model {short(asked)!r} does not exist here; this gateway serves {served!r}.",
-        code="model_not_found",
-        param="model",
-    )
+    calls = [call for message in messages for call in message.calls]
+    called = sum(len(call.id) + len(call.name) + len(call.arguments) for call in calls)
+    return said + called + sum(len(orjson.dumps(tool.described())) for tool in tools)

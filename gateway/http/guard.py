@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import logging
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway.http.access import TRACE
 from gateway.http.errors import WireError, wire_error
+from gateway.http.fields import invalid
 from gateway.http.keys import ApiKey, KeyRing, invalid_key
 from gateway.settings import Settings
 from models.errors import UserError
@@ -23,6 +25,10 @@ API_KEY = web.RequestKey("api_key", ApiKey)
 """The key that a request was let in by; absent where none is asked for."""
 
 KEY_PROTOCOL = "openai-insecure-api-key."
+ENCODED_KEY_PROTOCOL = "outpace-api-key-base64url."
+"""The same for keys that hold what no subprotocol may: base64url of their UTF-8, unpadded."""
+
+KEY_PROTOCOLS = (KEY_PROTOCOL, ENCODED_KEY_PROTOCOL)
 LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 # Beside all of /v1: what it tells is what /v1/status tells.
 KEYED = frozenset({"/metrics"})
@@ -133,6 +139,15 @@ def owner_of(request: web.Request) -> str | None:
     return None if key is None else key.owner
 
 
+def query_value(request: web.Request, name: str) -> str | None:
+    """The value of `name` in the query, None where there is none. Raises `UserError` where it is
+    given twice: one of the two would be ignored."""
+    values = request.query.getall(name, [])
+    if len(values) > 1:
+        raise invalid(name, f"is in the query {len(values)} times; give it once")
+    return values[0] if values else None
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address to bind is reachable from this machine only."""
     if host in LOCAL_NAMES:
@@ -170,6 +185,16 @@ def _offered(request: web.Request) -> Iterator[str]:
     for protocol in offered_protocols(request):
         if protocol.startswith(KEY_PROTOCOL):
             yield protocol.removeprefix(KEY_PROTOCOL)
+        elif protocol.startswith(ENCODED_KEY_PROTOCOL):
+            yield from _decoded(protocol.removeprefix(ENCODED_KEY_PROTOCOL))
+
+
+def _decoded(text: str) -> Iterator[str]:
+    padded = text + "=" * (-len(text) % 4)
+    try:
+        yield base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        return
 
 
 def _is_known(header: str, settings: Settings) -> bool:

@@ -8,14 +8,20 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from gateway.engine.names import NGRAM
 from gateway.engine.status import CostStatus, EngineStatus
-from gateway.http.backend import Engine
 from gateway.http.fields import missing
-from gateway.http.gateway import Gateway, model_not_found
-from gateway.http.guard import json_response, owner_of
+from gateway.http.gateway import Gateway
+from gateway.http.guard import json_response, owner_of, query_value
+from gateway.http.packages import (
+    configured_families,
+    loaded_families,
+    model_object,
+    models_of,
+    packages_of,
+)
 from gateway.http.timings import MILLISECOND_DIGITS, RATIO_DIGITS
 from gateway.http.users import named
+from models.errors import UserError
 
 
 class InfoRoutes:
@@ -32,73 +38,67 @@ class InfoRoutes:
         router.add_get("/v1/models/{model:.+}", self.model)
 
     async def health(self, request: web.Request) -> web.Response:
-        """Alive, whatever the state of the model."""
+        """Alive, whatever the state of the model; 503 while a run of the device is stuck: that
+        may need another process."""
+        if self._gateway.fleet.stuck:
+            return json_response({"status": "stuck"}, 503)
         return json_response({"status": "ok"})
 
     async def ready(self, request: web.Request) -> web.Response:
         """200 once the model is loaded and warm and until the gateway drains, otherwise 503."""
-        if self._gateway.ready:
-            return json_response({"status": "ready"})
-        status = "draining" if self._gateway.draining else "loading"
-        return json_response({"status": status}, 503)
+        state = self._gateway.state
+        return json_response({"status": state}, 200 if state == "ready" else 503)
 
     async def status(self, request: web.Request) -> web.Response:
-        """What the engine does, and what it has measured of its target and its drafters."""
-        engine = self._gateway.accepting()
-        status = _status(engine.status())
+        """What the engine of the default package, or of the `model` in the query, does, and what it
+        has measured of its target and its drafters."""
+        self._gateway.require_open()
+        member = self._gateway.fleet.member(query_value(request, "model"))
+        status = member.status()
+        if status is None:
+            raise UserError(
+                f"The model {member.name!r} was not loaded yet; a request for it loads it.",
+                code="not_loaded",
+                param="model",
+            )
         return json_response(
             {
-                **status,
+                **_status(status),
+                "state": member.state,
+                "packages": packages_of(self._gateway.fleet),
                 "policy": self._gateway.settings.speculation.policy,
-                "context_length": engine.context_length,
+                "context_length": member.source.context_length,
                 "requests": [trace.described() for trace in self._gateway.traces if trace.answers],
             }
         )
 
     async def metrics(self, request: web.Request) -> web.Response:
         """For Prometheus; while the model loads without what is known of it."""
-        engine = self._gateway.engine
-        status, capacity = None, 0
-        if engine is not None:
-            status = engine.status()
-            capacity = status.slots * engine.context_length
-        body, content_type = self._gateway.metrics.render(
+        gateway = self._gateway
+        body, content_type = gateway.metrics.render(
             request.headers.get(hdrs.ACCEPT),
-            status=status,
-            kv_capacity=capacity,
-            connections=self._gateway.connections,
+            loaded=loaded_families(gateway.fleet, gateway.metrics),
+            configured=configured_families(gateway.fleet),
+            connections=gateway.connections,
         )
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def forget(self, request: web.Request) -> web.Response:
         """Delete the n-grams of whoever asks: of the key, and of the `user` in the query."""
-        user = named(owner_of(request), request.query.get("user") or None)
+        user = named(owner_of(request), query_value(request, "user") or None)
         if user is None:
             raise missing("user")
-        await self._gateway.accepting().forget(user)
+        self._gateway.require_open()
+        await self._gateway.fleet.forget(user)
         return json_response({"object": "ngram_store", "deleted": True})
 
     async def models(self, request: web.Request) -> web.Response:
-        engine = self._gateway.accepting()
-        return json_response({"object": "list", "data": [_describe(engine)]})
+        self._gateway.require_open()
+        return json_response({"object": "list", "data": models_of(self._gateway.fleet)})
 
     async def model(self, request: web.Request) -> web.Response:
-        engine, asked = self._gateway.accepting(), request.match_info["model"]
-        if asked != engine.package.manifest.name:
-            raise model_not_found(asked, engine.package.manifest.name)
-        return json_response(_describe(engine))
-
-
-def _describe(engine: Engine) -> dict[str, Any]:
-    manifest = engine.package.manifest
-    return {
-        "id": manifest.name,
-        "object": "model",
-        "created": manifest.created,
-        "owned_by": "outpace",
-        "context_length": engine.context_length,
-        "drafters": [NGRAM, *(drafter.kind for drafter in manifest.drafters)],
-    }
+        self._gateway.require_open()
+        return json_response(model_object(self._gateway.fleet.member(request.match_info["model"])))
 
 
 def _status(status: EngineStatus) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.settings import Settings
 from models.errors import UserError
@@ -21,6 +22,8 @@ CREDENTIAL = "api_keys"
 MOST_KEYS = 1000
 MOST_BYTES = 1 << 20
 OWNER_DIGITS = 12
+
+_Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,19 @@ class KeyRing:
         if self._keys and (key is None or key not in self._keys):
             raise invalid_key()
 
-    def reload(self) -> None:
-        """Where the keys cannot be read those in use stay, and the log says why."""
+    def reload(self, source: Source | None = None) -> None:
+        """Where the keys cannot be read, or none are left, those in use stay, and the log says why.
+        `source` replaces the one that was asked so far."""
         try:
-            keys = tuple(self._source())
+            keys = tuple((source or self._source)())
         except UserError as error:
             log.error("API keys were not reloaded, those in use stay: %s", error.message)
             return
+        if self._keys and not keys:
+            # None at all would let everybody in, which nobody means by deleting a line.
+            log.error("API keys were not reloaded, those in use stay: there are none any more")
+            return
+        self._source = source or self._source
         self._keys = keys
         log.info("%d API keys are in use", len(keys))
 
@@ -96,14 +105,27 @@ def key_ring(settings: Settings, environment: Mapping[str, str] | None = None) -
 
     Raises `UserError` (`invalid_setting`) that names what is wrong with a file.
     """
-    files = list(_files(settings, environment or {}))
+    files = key_files(settings, environment or {})
+    return KeyRing(key_source(settings, environment or {}), from_files=bool(files))
+
+
+def key_source(settings: Settings, environment: Mapping[str, str]) -> Source:
+    """Gives the keys of the settings and of the files, read whenever it is asked."""
+    files = key_files(settings, environment)
 
     def source() -> Iterator[ApiKey]:
-        yield from map(ApiKey.of, settings.api_keys)
+        known = [(key, "api_keys") for key in map(ApiKey.of, settings.api_keys)]
         for path in files:
-            yield from read_keys(path)
+            known += ((key, f"the file of API keys {path}") for key in read_keys(path))
+        _require_one_owner(known)
+        return (key for key, _ in known)
 
-    return KeyRing(source, from_files=bool(files))
+    return source
+
+
+def key_files(settings: Settings, environment: Mapping[str, str]) -> list[Path]:
+    """Where keys are read from."""
+    return list(_files(settings, environment))
 
 
 def read_keys(path: Path) -> list[ApiKey]:
@@ -125,15 +147,19 @@ def read_keys(path: Path) -> list[ApiKey]:
         lines = raw.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise _invalid(path, "is not text in UTF-8") from None
-    keys = [
-        _read(path, number, line.strip())
+    numbered = {
+        number: _read(path, number, line.strip())
         for number, line in enumerate(lines, 1)
         if line.strip() and not line.strip().startswith("#")
-    ]
+    }
+    keys = list(numbered.values())
     if not keys:
         raise _invalid(path, "has no keys")
     if len(keys) > MOST_KEYS:
         raise _invalid(path, f"has {len(keys)} keys; at most {MOST_KEYS} are read")
+    if (twice := _of_two_owners((key, number) for number, key in numbered.items())) is not None:
+        lines_of = f"lines {twice[0]} and {twice[1]}"
+        raise _invalid(path, f"has in {lines_of} the same key for two names; remove one of them")
     return keys
 
 
@@ -149,6 +175,26 @@ def _files(settings: Settings, environment: Mapping[str, str]) -> Iterator[Path]
         credential = Path(directory) / CREDENTIAL
         if os.path.lexists(credential):
             yield credential
+
+
+def _require_one_owner(known: Iterable[tuple[ApiKey, str]]) -> None:
+    if (places := _of_two_owners(known)) is not None:
+        raise UserError(
+            f"{places[0]} and {places[1]} have the same key for two names; remove it from one.",
+            code="invalid_setting",
+            param="api_keys",
+        )
+
+
+def _of_two_owners(known: Iterable[tuple[ApiKey, _Place]]) -> tuple[_Place, _Place] | None:
+    """Where a key was given to two owners first, None where none was: whose it is would not be
+    clear. A key without a name is its own owner."""
+    first: dict[bytes, tuple[ApiKey, _Place]] = {}
+    for key, place in known:
+        other, before = first.setdefault(key.digest, (key, place))
+        if other.owner != key.owner:
+            return before, place
+    return None
 
 
 def _read(path: Path, number: int, line: str) -> ApiKey:

@@ -30,6 +30,13 @@ class Bucket:
         self._fill(now)
         self._level -= count
 
+    def resized(self, per_minute: int, now: float) -> Bucket:
+        """With another size: a debt stays one, and what is in it as far as it fits."""
+        self._fill(now)
+        other = Bucket(per_minute, now)
+        other._level = min(self._level, other._most)
+        return other
+
     def _fill(self, now: float) -> None:
         added = (now - self._filled) * self._most / SECONDS
         self._level = min(self._most, self._level + added)
@@ -81,6 +88,14 @@ class Rates:
         if bucket is not None:
             bucket.take(tokens, self._now())
 
+    def use(self, limits: Limits) -> None:
+        """Have these hold from now on; what was taken so far counts."""
+        now = self._now()
+        for account in self._accounts.values():
+            account.requests = _changed(account.requests, limits.requests_per_minute, now)
+            account.tokens = _changed(account.tokens, limits.tokens_per_minute, now)
+        self._limits = limits
+
     def _account(self, owner: str | None) -> Account:
         account = self._accounts.get(owner)
         if account is None:
@@ -90,6 +105,12 @@ class Rates:
 
 def _bucket(per_minute: int | None, now: float) -> Bucket | None:
     return None if per_minute is None else Bucket(per_minute, now)
+
+
+def _changed(bucket: Bucket | None, per_minute: int | None, now: float) -> Bucket | None:
+    if bucket is None or per_minute is None:
+        return _bucket(per_minute, now)
+    return bucket.resized(per_minute, now)
 
 
 def _refused(problem: str, wait: float) -> RetryError:

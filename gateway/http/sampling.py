@@ -8,11 +8,17 @@ drafter can propose, so answers are reproducible and the most drafts are accepte
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.engine.requests import MOST_TOP_LOGPROBS, GenerationRequest, Speculation
+from gateway.engine.requests import (
+    MOST_TOP_LOGPROBS,
+    GenerationRequest,
+    Prediction,
+    Speculation,
+)
+from gateway.engine.stops import Scope
 from gateway.http.fields import (
     beyond_integers,
     few,
@@ -24,6 +30,7 @@ from gateway.http.fields import (
     typed,
     wrong_type,
 )
+from gateway.http.prediction import parse_prediction
 from gateway.http.speculation import parse_speculation
 from gateway.http.users import user_of
 from gateway.settings import Settings
@@ -49,16 +56,18 @@ DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How an answer is drawn, where it ends, its form, how it is speculated, for whom, and by whose
-    key."""
+    """How an answer is drawn, where it ends, its form, how it is speculated, what it is predicted
+    to be, for whom, and by whose key."""
 
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    stop_scope: Callable[[], Scope] | None = field(default=None, compare=False)
     constraint: ConstraintSource | None = None
     shown_ids: frozenset[int] = frozenset()
     speculation: Speculation = field(default_factory=Speculation)
+    prediction: str | None = None
     user: str | None = None
     key: str | None = None
 
@@ -77,11 +86,13 @@ class Decoding:
             sampling=self.sampling,
             stop=self.stop,
             stop_ids=self.stop_ids,
+            stop_scope=self.stop_scope,
             top_logprobs=top_logprobs,
             prompt_logprobs=prompt_logprobs,
             constraint=self.constraint,
             shown_ids=self.shown_ids,
             speculation=self.speculation,
+            prediction=None if self.prediction is None else Prediction(self.prediction),
             user=self.user,
             key=self.key,
         )
@@ -101,6 +112,7 @@ def parse_decoding(
         stop_ids=parse_stop_ids(document),
         ignore_eos=optional(document, "ignore_eos", bool) or False,
         speculation=parse_speculation(document.get("speculation"), settings.speculation),
+        prediction=parse_prediction(document),
         user=user_of(document, api_key),
         key=api_key,
     )

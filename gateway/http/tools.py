@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.calls.tools import Tool
+from gateway.http import foreign
 from gateway.http.fields import (
     invalid,
     missing,
@@ -89,6 +90,7 @@ def _tool(value: Any, param: str, nested: bool) -> tuple[Tool, dict[str, Any]]:
     kind = required(value, "type", str, f"{param}.")
     if kind != "function":
         raise unsupported(f"{param}.type", kind, '"function"')
+    _require_form(value, param, nested, (foreign.CHAT_TOOL, foreign.FLAT_TOOL))
     if nested:
         value, param = required(value, kind, dict, f"{param}."), f"{param}.{kind}"
     name = required(value, "name", str, f"{param}.")
@@ -104,7 +106,14 @@ def _tool(value: Any, param: str, nested: bool) -> tuple[Tool, dict[str, Any]]:
         "parameters": parameters,
         "strict": strict,
     }
-    return Tool(name, description, NO_PARAMETERS if parameters is None else parameters), echo
+    where = f"{param}.parameters"
+    if parameters is None:
+        return Tool(name, description, NO_PARAMETERS, where), echo
+    if parameters.get("type", "object") != "object":
+        raise invalid(
+            where, 'must be the schema of an object: its type is "object", or is not given'
+        )
+    return Tool(name, description, parameters, where), echo
 
 
 def _choice(value: Any, nested: bool) -> tuple[str, str | None]:
@@ -118,7 +127,21 @@ def _choice(value: Any, nested: bool) -> tuple[str, str | None]:
     kind = required(value, "type", str, "tool_choice.")
     if kind != "function":
         raise unsupported("tool_choice.type", kind, '"function"')
+    _require_form(value, "tool_choice", nested, (foreign.CHAT_CHOICE, foreign.FLAT_CHOICE))
     if nested:
         function = required(value, kind, dict, "tool_choice.")
         return "required", required(function, "name", str, "tool_choice.function.")
     return "required", required(value, "name", str, "tool_choice.")
+
+
+def _require_form(
+    value: Mapping[str, Any], param: str, nested: bool, forms: tuple[str, str]
+) -> None:
+    """Raise `UserError` where a function is named as the other API does; `forms` are chat's and
+    that of Responses."""
+    chat, flat = forms
+    inner, named = isinstance(value.get("function"), dict), value.get("name") is not None
+    if nested and named and not inner:
+        raise foreign.foreign_form(f"{param}.name", foreign.RESPONSES, chat)
+    if not nested and inner and not named:
+        raise foreign.foreign_form(f"{param}.function", foreign.CHAT, flat)

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from gateway.engine.status import EngineStatus
-from gateway.metrics.families import Loaded, Seen, families
+from gateway.metrics.families import Configured, Loaded, Seen, families
 from gateway.metrics.tallies import EngineTallies
 
 
 class Metrics:
-    """`engine` observes the engine; `refused` counts errors by their code."""
+    """`refused` counts errors by their code."""
 
     def __init__(self) -> None:
-        self.engine = EngineTallies()
+        self._engines: dict[str, EngineTallies] = {}
         self.refused: Counter[str] = Counter()
+
+    def of(self, model: str) -> EngineTallies:
+        """What observes the engines of a model, however often it is loaded: counters go on."""
+        return self._engines.setdefault(model, EngineTallies())
 
     def render(
         self,
         accept: str | None,
         *,
-        status: EngineStatus | None,
-        kv_capacity: int,
         connections: int,
+        loaded: Sequence[Loaded] = (),
+        configured: Sequence[Configured] = (),
     ) -> tuple[bytes, str]:
         """The text and its content type: OpenMetrics where `accept` names it.
 
-        `status` None: no model is loaded.
+        `loaded` are the models that were loaded, `configured` all packages.
         """
-        loaded = None if status is None else Loaded(status, kv_capacity, self.engine)
         seen = Seen(connections, dict(self.refused))
         # A registry a scrape: nothing is registered that could outlive this gateway.
         registry = CollectorRegistry()
-        registry.register(_Once(families(seen, loaded)))
+        registry.register(_Once(families(seen, loaded, configured)))
         encode, content_type = choose_encoder(accept or "")
         return encode(registry), content_type
 

@@ -113,7 +113,7 @@ export class App {
     this.page.state(state, seen);
     if (state !== "ready") return;
     this.status = seen.status;
-    const [model] = seen.models;
+    const model = this.form.offerModels(seen.models);
     this.page.model(model);
     this.form.offerDrafters(model.drafters ?? [], seen.status.drafter);
     this.draw();

@@ -19,7 +19,12 @@ const WIDEST_GAP = 4;
 
 // The blocks of `source`; each has `from` and `to`, the lines that it is made of.
 export function parseMarkdown(source) {
-  return parseBlocks(splitLines(source), 0);
+  return parseLines(splitLines(source));
+}
+
+// The same of lines; `line` says which of them a block begins with.
+export function parseLines(lines) {
+  return parseBlocks(lines, 0);
 }
 
 function parseBlocks(lines, depth) {
@@ -31,7 +36,7 @@ function parseBlocks(lines, depth) {
       continue;
     }
     const { block, next } = readBlock(lines, at, depth);
-    blocks.push({ ...block, from: lines[at].from, to: endOf(lines[next - 1]) });
+    blocks.push({ ...block, line: at, from: lines[at].from, to: endOf(lines[next - 1]) });
     at = next;
   }
   return blocks;
@@ -147,6 +152,8 @@ function readItem(lines, at, mark, depth) {
     done: task ? task[1] !== " " : null,
     spaced: kept.some(isBlankBehindFirst),
     next: end,
+    from: lines[at].from,
+    to: endOf(lines[end - 1]),
     children: parseBlocks(kept, depth + 1),
   };
 }

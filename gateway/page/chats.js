@@ -4,6 +4,7 @@ import { append, newConversation, pack, rename, unpack } from "./conversation.js
 import { askChoice, askText } from "./dialogs.js";
 import { asJson, asMarkdown, fileName } from "./exports.js";
 import { download } from "./files.js";
+import { MOST_BYTES, readExport, UnreadableError } from "./imports.js";
 import { StoreFullError } from "./store.js";
 
 export class Chats {
@@ -81,6 +82,21 @@ export class Chats {
     } else if (form === "json") {
       download(fileName(conversation.title, "json"), "application/json", asJson(pack(conversation)));
     }
+  }
+
+  // Open the conversation that is in `file`, which may be any file.
+  async import(file) {
+    let conversation;
+    try {
+      conversation = readExport(file.size > MOST_BYTES ? null : await file.text());
+    } catch (error) {
+      const said = error instanceof UnreadableError ? error.message : "The browser cannot read it.";
+      this.notices.show(`“${file.name}” was not imported. ${said}`);
+      return;
+    }
+    this.save(conversation);
+    this.#open(conversation);
+    this.notices.show(`“${conversation.title}” was imported.`);
   }
 
   remove(id) {

@@ -2,6 +2,9 @@
 
 import { describeDrafter } from "./sources.js";
 
+export const FORMAT = "outpace-conversation";
+export const VERSION = 1;
+
 // For people. The figures of an answer stand below it.
 export function asMarkdown(conversation) {
   const parts = [`# ${conversation.title}`];
@@ -13,9 +16,9 @@ export function asMarkdown(conversation) {
   return `${parts.join("\n\n")}\n`;
 }
 
-// For programs: everything that is kept, tokens and rounds included.
+// For programs, and to be imported: everything that is kept, tokens and rounds included.
 export function asJson(packed) {
-  return `${JSON.stringify({ format: "outpace-conversation", version: 1, ...packed }, null, 1)}\n`;
+  return `${JSON.stringify({ format: FORMAT, version: VERSION, ...packed }, null, 1)}\n`;
 }
 
 // A file's name from a conversation's title.

@@ -4,8 +4,7 @@
 export function liveFigures(trace) {
   const tokens = trace.length;
   const rounds = trace.steps.length;
-  const verified = total(trace.steps, "verified");
-  const accepted = total(trace.steps, "accepted");
+  const { verified, accepted } = trace;
   const behind = tokens - prompted(trace);
   return {
     tokens,
@@ -58,22 +57,22 @@ export function speedUp(run, plain, status) {
   return expected ? { ratio: expected / tpot, known: "estimated" } : null;
 }
 
-// At most `most` columns of consecutive rounds, each with the means of its rounds.
-export function columns(trace, most) {
-  const { steps } = trace;
+// At most `most` columns: of the `latest` rounds, or of all of them, where each column has the means
+// of consecutive rounds.
+export function columns(trace, most, latest = false) {
+  const steps = latest ? trace.steps.slice(-most) : trace.steps;
   const size = Math.max(1, Math.ceil(steps.length / most));
-  const sources = acceptedSources(trace);
   const made = [];
   for (let from = 0; from < steps.length; from += size) {
-    made.push(column(steps.slice(from, from + size), sources));
+    made.push(column(steps.slice(from, from + size), trace));
   }
   return made;
 }
 
-function column(steps, sources) {
+function column(steps, trace) {
   const accepted = new Map();
   for (const { round } of steps) {
-    for (const [source, count] of sources.get(round) ?? []) {
+    for (const [source, count] of trace.acceptedIn(round)) {
       accepted.set(source, (accepted.get(source) ?? 0) + count / steps.length);
     }
   }
@@ -86,19 +85,6 @@ function column(steps, sources) {
     draftMs: total(steps, "draft_ms") / steps.length,
     verifyMs: total(steps, "verify_ms") / steps.length,
   };
-}
-
-// By round, the drafted tokens that became part of the answer, by source.
-function acceptedSources(trace) {
-  const found = new Map();
-  trace.sources.forEach((source, index) => {
-    if (source === "target") return;
-    const round = trace.rounds[index];
-    if (!found.has(round)) found.set(round, new Map());
-    const counts = found.get(round);
-    counts.set(source, (counts.get(source) ?? 0) + 1);
-  });
-  return found;
 }
 
 // The tokens that came with the prompt, before the first round.

@@ -1,7 +1,7 @@
 // The form of the parameters: what it says is what the next question is asked with.
 
 import { el } from "./dom.js";
-import { drafterOptions, FIELDS, readValues } from "./parameters.js";
+import { drafterOptions, FIELDS, modelOptions, readValues } from "./parameters.js";
 
 export class ParameterForm {
   // `groups` holds a place for each group of fields; `changed(texts)` hears what to keep.
@@ -10,6 +10,7 @@ export class ParameterForm {
     this.problems = new Map();
     this.changed = changed;
     for (const field of FIELDS) groups[field.group].append(this.#field(field, texts[field.name]));
+    this.fields.get("model").closest(".field").hidden = true; // until there are several
     this.read();
   }
 
@@ -30,6 +31,16 @@ export class ParameterForm {
   clear() {
     for (const field of this.fields.values()) field.value = "";
     this.#change();
+  }
+
+  // Where there is only one there is nothing to choose. Returns the one that is chosen.
+  offerModels(models) {
+    const select = this.fields.get("model");
+    const chosen = models.find(({ id }) => id === select.value);
+    select.replaceChildren(...optionsOf(modelOptions(models)));
+    select.value = chosen && models.length > 1 ? chosen.id : "";
+    select.closest(".field").hidden = models.length < 2;
+    return chosen ?? models[0];
   }
 
   // The drafters are the package's own.

@@ -19,6 +19,7 @@ const PATHS = {
   theme: "M10 3a7 7 0 1 0 0 14zM10 3a7 7 0 0 1 0 14",
   tokens: "M3 6h5v3H3zM10 6h7v3h-7zM3 12h7v3H3zM12 12h5v3h-5z",
   trash: "M4 6h12M8 6V4h4v2M5.5 6l.8 10.5h7.4L14.5 6",
+  upload: "M10 12.5V3M6 6.5l4-4 4 4M4 17h12",
 };
 
 export function icon(name) {

@@ -3,9 +3,10 @@
 
 const TAB = 4;
 
-export function splitLines(source) {
-  let from = 0;
-  return source.split("\n").map((whole) => {
+// Those behind the place `begin`, where a line begins.
+export function splitLines(source, begin = 0) {
+  let from = begin;
+  return source.slice(begin).split("\n").map((whole) => {
     const line = { from, text: whole.endsWith("\r") ? whole.slice(0, -1) : whole };
     from += whole.length + 1;
     return line;

@@ -38,6 +38,7 @@ function main() {
     app.composer.focus();
   };
   byId("new").addEventListener("click", create);
+  bindImport(app, drawers);
   bindKeys(app, { create, drawers, theme: new Theme(local, byId("theme")) });
   bindWindow(app);
   app.chats.begin(app.settings.values.current);
@@ -146,6 +147,19 @@ function askingParts(app, drawers) {
     askKey: () => askKey(key),
   });
   return { composer, form, page, link, switches: bindSwitches(settings) };
+}
+
+function bindImport(app, drawers) {
+  const chosen = byId("import-file");
+  byId("import").addEventListener("click", () => chosen.click());
+  chosen.addEventListener("change", async () => {
+    const [file] = chosen.files;
+    if (!file) return;
+    await app.chats.import(file);
+    // So that the same file can be chosen again.
+    chosen.value = "";
+    drawers.chats.yield();
+  });
 }
 
 function bindKeys(app, { create, drawers, theme }) {

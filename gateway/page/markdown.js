@@ -1,55 +1,56 @@
 // Markdown as elements, with every token of an answer in an element of its own.
 //
 // While an answer streams only what changed is made anew: what stands before it keeps its
-// elements, and with them a reader's selection.
+// elements, and with them a reader's selection. What cannot change any more is not looked at again.
 
-import { parseMarkdown } from "./blocks.js";
 import { copyButton } from "./clipboard.js";
 import { el } from "./dom.js";
+import { GrowingMarkdown } from "./growing.js";
+import { made, node, Painted, patch } from "./patch.js";
 import { placeClass, TARGET } from "./sources.js";
-
-const PAGE_HEADINGS = 3;
 
 export class MarkdownView {
   constructor() {
     this.node = el("div", { class: "markdown" });
-    this.keys = [];
+    this.growing = new GrowingMarkdown();
+    this.painted = [];
+    this.trace = null;
+    this.#forget();
   }
 
   // Show `source`, whose tokens `trace` knows (null: nobody does).
   update(source, trace = null) {
-    const painter = new Painter(source, trace);
-    const blocks = stepwise(parseMarkdown(source));
-    const keys = blocks.map((block) => keyOf(block, source, trace));
-    let same = 0;
-    while (same < keys.length && keys[same] === this.keys[same]) same += 1;
-    while (this.node.childNodes.length > same) this.node.lastChild.remove();
-    this.node.append(...blocks.slice(same).map((block) => painter.block(block)));
-    this.keys = keys;
+    // Another trace is another answer: its tokens may have other sources.
+    if (trace !== this.trace || !source.startsWith(this.source)) this.#forget();
+    this.trace = trace;
+    this.source = source;
+    const { settled, blocks } = this.growing.read(source);
+    const painter = new Painter(source, trace, this.parts);
+    const after = blocks.map((block) => painter.block(block));
+    this.parts.turn();
+    patch(this.node, this.painted.slice(settled), after);
+    this.painted.splice(settled, this.painted.length, ...after);
   }
-}
 
-// Headings below those of the page, none of which is more than one step below the one before.
-function stepwise(blocks) {
-  let before = PAGE_HEADINGS;
-  for (const block of blocks) {
-    if (block.type !== "heading") continue;
-    block.shown = Math.min(6, block.level + PAGE_HEADINGS, before + 1);
-    before = block.shown;
+  #forget() {
+    this.growing.forget();
+    this.parts = new Painted();
+    this.source = "";
   }
-  return blocks;
-}
-
-// Two blocks of the same key look the same.
-function keyOf(block, source, trace) {
-  const known = trace ? Math.min(trace.end, block.to) : -1;
-  return `${block.type} ${block.from} ${known} ${source.slice(block.from, block.to)}`;
 }
 
 class Painter {
-  constructor(source, trace) {
+  // `parts` has what was painted of lines, items and rows that are whole.
+  constructor(source, trace, parts) {
     this.source = source;
     this.trace = trace;
+    this.parts = parts;
+  }
+
+  // What `paint` paints of a part of the source, which is painted once if all of it is known.
+  part(kind, from, to, paint) {
+    const whole = to < this.source.length && (this.trace === null || this.trace.end >= to);
+    return whole ? this.parts.get(`${kind} ${from} ${to}`, paint) : paint();
   }
 
   block(block) {
@@ -61,78 +62,82 @@ class Painter {
   }
 
   paragraph({ children }) {
-    return el("p", {}, this.inlines(children));
+    return node("p", {}, this.inlines(children));
   }
 
   heading({ level, shown = 6, children }) {
-    return el(`h${shown}`, { class: `level-${level}` }, this.inlines(children));
+    return node(`h${shown}`, { class: `level-${level}` }, this.inlines(children));
   }
 
   rule() {
-    return el("hr");
+    return node("hr");
   }
 
   quote({ children }) {
-    return el("blockquote", {}, this.blocks(children));
+    return node("blockquote", {}, this.blocks(children));
   }
 
   code({ language, lines }) {
     const label = language || "text";
-    const code = el("code", {}, this.lines(lines));
-    const copy = copyButton(() => code.textContent, "Copy code");
-    const head = el("div", { class: "code-head" }, el("span", {}, label), copy);
+    const code = node("code", {}, lines.map((line) => this.line(line)));
+    const copy = made(() => {
+      const button = copyButton(() => button.closest(".code").querySelector("code").textContent, "Copy code");
+      return button;
+    });
+    const head = node("div", { class: "code-head" }, [node("span", {}, [label]), copy]);
     const attributes = { tabindex: "0", role: "group", "aria-label": `Code, ${label}` };
-    return el("div", { class: "code" }, head, el("pre", attributes, code));
+    return node("div", { class: "code" }, [head, node("pre", attributes, [code])]);
   }
 
   list({ ordered, start, loose, items }) {
     const attributes = { class: loose ? "loose" : "tight", start: start === 1 ? null : start };
-    return el(ordered ? "ol" : "ul", attributes, items.map((item) => this.item(item, loose)));
+    const shown = items.map((item) => (
+      this.part(`item ${loose}`, item.from, item.to, () => this.item(item, loose))
+    ));
+    return node(ordered ? "ol" : "ul", attributes, shown);
   }
 
   item({ done, children }, loose) {
-    const made = children.map((child) => (
+    const shown = children.map((child) => (
       !loose && child.type === "paragraph" ? this.inlines(child.children) : this.block(child)
     ));
-    if (done === null) return el("li", {}, made.flat());
-    const box = el("input", {
+    if (done === null) return node("li", {}, shown.flat());
+    const box = node("input", {
       type: "checkbox", disabled: true, checked: done, "aria-label": done ? "done" : "to do",
     });
-    return el("li", { class: "task" }, box, made.flat());
+    return node("li", { class: "task" }, [box, ...shown.flat()]);
   }
 
   table({ aligns, head, rows }) {
-    const cell = (name, children, index) => (
-      el(name, { class: aligns[index] ? `align-${aligns[index]}` : null }, this.inlines(children))
-    );
-    const heads = head.map((children, index) => {
-      const made = cell("th", children, index);
-      made.setAttribute("scope", "col");
-      return made;
-    });
-    const body = rows.map((row) => (
-      el("tr", {}, row.map((children, index) => cell("td", children, index)))
-    ));
-    const table = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
-    return el("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" }, table);
+    const cell = (name, children, index, more = {}) => {
+      const attributes = { class: aligns[index] ? `align-${aligns[index]}` : null, ...more };
+      return node(name, attributes, this.inlines(children));
+    };
+    const heads = head.map((children, index) => cell("th", children, index, { scope: "col" }));
+    const body = rows.map(({ from, to, cells }) => this.part("row", from, to, () => (
+      node("tr", {}, cells.map((children, index) => cell("td", children, index)))
+    )));
+    const parts = [node("thead", {}, [node("tr", {}, heads)]), node("tbody", {}, body)];
+    const attributes = { class: "table", tabindex: "0", role: "group", "aria-label": "Table" };
+    return node("div", attributes, [node("table", {}, parts)]);
   }
 
   inlines(nodes) {
-    return nodes.flatMap((node) => this.inline(node));
+    return nodes.flatMap((part) => this.inline(part));
   }
 
-  inline(node) {
-    if (node.type === "text") return this.text(node.from, node.to);
-    if (node.type === "break") return [el("br")];
-    if (node.type === "code") return [el("code", {}, this.spaced(node.children))];
-    if (node.type === "link") return [this.link(node)];
-    return [el(node.type, {}, this.inlines(node.children))];
+  inline(part) {
+    if (part.type === "text") return this.text(part.from, part.to);
+    if (part.type === "break") return [node("br")];
+    if (part.type === "code") return [node("code", {}, this.spaced(part.children))];
+    if (part.type === "link") return [this.link(part)];
+    return [node(part.type, {}, this.inlines(part.children))];
   }
 
   link({ href, children }) {
-    if (href === null) return el("span", {}, this.inlines(children));
+    if (href === null) return node("span", {}, this.inlines(children));
     const attributes = { href, target: "_blank", rel: "noopener noreferrer" };
-    return el("a", attributes, this.inlines(children));
+    return node("a", attributes, this.inlines(children));
   }
 
   // Code that goes over several lines reads as if it were on one.
@@ -140,28 +145,32 @@ class Painter {
     return texts.flatMap(({ from, to }, index) => [...(index > 0 ? [" "] : []), ...this.text(from, to)]);
   }
 
-  lines(lines) {
-    return lines.flatMap(({ from, text }) => [...this.text(from, from + text.length), "\n"]);
+  // A line of code is a block: a browser need not lay out those before it again.
+  line({ from, text }) {
+    const to = from + text.length;
+    return this.part("line", from, to, () => (
+      node("span", { class: "code-line" }, [...this.text(from, to), "\n"])
+    ));
   }
 
   // From `from` to `to` of the source, token by token.
   text(from, to) {
     if (this.trace === null) return from < to ? [this.source.slice(from, to)] : [];
-    const made = [];
+    const pieces = [];
     let at = from;
     while (at < to) {
       const token = this.trace.at(at);
       const end = token < 0 ? to : Math.min(to, this.trace.ends[token]);
       const text = this.source.slice(at, end);
-      made.push(token < 0 ? text : this.token(token, text));
+      pieces.push(token < 0 ? text : this.token(token, text));
       at = end;
     }
-    return made;
+    return pieces;
   }
 
   token(index, text) {
     const source = this.trace.sources[index];
     const place = source === TARGET ? "" : ` drafted ${placeClass(source)}`;
-    return el("span", { class: `token${place}`, "data-token": index }, text);
+    return node("span", { class: `token${place}`, "data-token": index }, [text]);
   }
 }

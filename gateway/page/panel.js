@@ -2,8 +2,12 @@
 
 import { el, setText } from "./dom.js";
 import { legend } from "./legend.js";
+import { hasEnded } from "./run.js";
 import { metersOf } from "./summary.js";
 import { timeline } from "./timeline.js";
+
+// Between two pictures of an answer that grows.
+const PAUSE_MS = 200;
 
 export class Panel {
   // `meters` is a list of terms; `sources` and `rounds` hold what is drawn anew each time.
@@ -11,7 +15,9 @@ export class Panel {
     this.meters = meters;
     this.sources = sources;
     this.rounds = rounds;
+    this.answer = null;
     this.drawn = null;
+    this.drawnAt = 0;
   }
 
   // `run` null: there is no answer yet.
@@ -25,11 +31,21 @@ export class Panel {
       setText(node.querySelector(".meter-value"), value);
       setText(node.querySelector(".meter-help"), help);
     });
-    const drawn = run ? `${run.seed} ${run.responseId} ${run.trace.length} ${run.trace.steps.length}` : "";
-    if (drawn === this.drawn) return;
+    this.#draw(run);
+  }
+
+  #draw(run) {
+    const grows = run !== null && !hasEnded(run);
+    const answer = run ? `${run.seed} ${run.responseId} ${grows}` : "";
+    const drawn = run ? `${run.trace.length} ${run.trace.steps.length}` : "";
+    if (answer === this.answer && drawn === this.drawn) return;
+    const now = performance.now();
+    if (grows && answer === this.answer && now - this.drawnAt < PAUSE_MS) return;
+    this.answer = answer;
     this.drawn = drawn;
+    this.drawnAt = now;
     this.sources.replaceChildren(legend(run?.trace ?? null));
-    this.rounds.replaceChildren(run && run.trace.steps.length > 0 ? timeline(run.trace) : hint());
+    this.rounds.replaceChildren(run && run.trace.steps.length > 0 ? timeline(run.trace, grows) : hint());
   }
 }
 

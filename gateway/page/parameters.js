@@ -24,6 +24,7 @@ const PACINGS = [
 
 // `group` is where a field is shown and, for "speculation", where the request has it.
 export const FIELDS = [
+  choice("model", "sampling", "Model"),
   number("temperature", "sampling", "Temperature", { min: 0, max: 2, step: 0.05 }),
   number("top_p", "sampling", "Top-p", { min: 0, max: 1, step: 0.01 }),
   number("max_output_tokens", "sampling", "Most tokens", { min: 1, max: 1_000_000, step: 1 }),
@@ -36,6 +37,11 @@ export const FIELDS = [
   choice("rule", "speculation", "Rule", RULES),
   choice("pacing", "speculation", "Release tokens", PACINGS),
 ];
+
+// The models of a gateway, the first of which it answers by unless it is told otherwise.
+export function modelOptions(models) {
+  return [["", `As set: ${models[0].id}`], ...models.map(({ id }) => [id, id])];
+}
 
 // The drafters that may be named to a gateway whose package has `drafters`.
 export function drafterOptions(drafters, usual) {

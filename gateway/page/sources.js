@@ -13,9 +13,10 @@ const KNOWN = new Map([
   ["medusa", { label: "Medusa", place: 6 }],
   ["draft-model", { label: "Draft model", place: 7 }],
   ["self-speculative", { label: "Own layers", place: 8 }],
+  ["prediction", { label: "Prediction", place: 9 }],
 ]);
-const FIRST_FREE_PLACE = 9;
-const FREE_PLACES = 4;
+const FIRST_FREE_PLACE = 10;
+const FREE_PLACES = 3;
 
 // A source that is not known here still gets a place, always the same one.
 export function describeSource(source) {

@@ -1,7 +1,7 @@
 // Markdown's tables.
 
 import { parseInlines } from "./inlines.js";
-import { isBlank, trimmed } from "./lines.js";
+import { endOf, isBlank, trimmed } from "./lines.js";
 
 export function readTable(lines, at) {
   const aligns = beginsTable(lines, at);
@@ -9,7 +9,8 @@ export function readTable(lines, at) {
   const rows = [];
   let next = at + 2;
   while (next < lines.length && !isBlank(lines[next]) && lines[next].text.includes("|")) {
-    rows.push(cellsOf(lines[next]).map((cell) => parseInlines([cell])));
+    const cells = cellsOf(lines[next]).map((cell) => parseInlines([cell]));
+    rows.push({ from: lines[next].from, to: endOf(lines[next]), cells });
     next += 1;
   }
   const head = cellsOf(lines[at]).map((cell) => parseInlines([cell]));

@@ -6,7 +6,7 @@ import { columns, liveFigures } from "./figures.js";
 import { count, milliseconds, ratio } from "./format.js";
 import { inOrder, placeClass } from "./sources.js";
 
-const MOST_COLUMNS = 96;
+export const MOST_COLUMNS = 96;
 const FEWEST_COLUMNS = 24;
 const PITCH = 4;
 const BAR = 3;
@@ -14,8 +14,9 @@ const TOKENS_HEIGHT = 56;
 const GAP = 6;
 const TIME_HEIGHT = 26;
 
-export function timeline(trace) {
-  const made = columns(trace, MOST_COLUMNS);
+// While an answer `grows` its latest rounds are drawn: as much work behind 2000 rounds as behind 100.
+export function timeline(trace, grows = false) {
+  const made = columns(trace, MOST_COLUMNS, grows);
   const width = Math.max(FEWEST_COLUMNS, made.length) * PITCH;
   const height = TOKENS_HEIGHT + GAP + TIME_HEIGHT;
   const scale = {
@@ -29,7 +30,7 @@ export function timeline(trace) {
       viewBox: `0 0 ${width} ${height}`,
       preserveAspectRatio: "none",
       role: "img",
-      "aria-label": describe(trace),
+      "aria-label": describe(trace, grows),
     },
     svg("path", { class: "axis", d: `M0 ${TOKENS_HEIGHT}.5H${width}M0 ${height - 0.5}H${width}` }),
     made.map((column, index) => columnOf(column, index * PITCH, scale, height)),
@@ -55,11 +56,12 @@ export function roundsTable(trace) {
   );
 }
 
-export function describe(trace) {
+export function describe(trace, grows = false) {
   const { rounds, tau, verified, accepted } = liveFigures(trace);
   if (rounds === 0) return "No rounds yet";
+  const shown = grows && rounds > MOST_COLUMNS ? `; the last ${MOST_COLUMNS} rounds are shown` : "";
   return `${count(rounds, "round")}, ${ratio(tau)} tokens per round, ` +
-    `${accepted} of ${verified} drafted tokens accepted`;
+    `${accepted} of ${verified} drafted tokens accepted${shown}`;
 }
 
 function columnOf(column, x, scale, height) {

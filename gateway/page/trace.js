@@ -1,5 +1,9 @@
 // An answer's tokens, one by one, and its rounds. Positions count UTF-16 units of the text.
 
+import { TARGET } from "./sources.js";
+
+const NONE = new Map();
+
 export class Trace {
   constructor() {
     this.ends = [];
@@ -8,6 +12,11 @@ export class Trace {
     this.ms = [];
     this.logprobs = [];
     this.steps = [];
+    // Sums, so that nothing is counted anew while an answer grows.
+    this.verified = 0;
+    this.accepted = 0;
+    this.bySource = new Map();
+    this.drafted = new Map();
   }
 
   get length() {
@@ -22,13 +31,11 @@ export class Trace {
   // The `speculation` and the `logprobs` of one delta.
   add(speculation, logprobs = []) {
     speculation.texts.forEach((text, index) => {
-      this.ends.push(this.end + text.length);
-      this.sources.push(speculation.sources[index]);
-      this.rounds.push(speculation.token_rounds[index]);
-      this.ms.push(speculation.token_ms[index]);
-      this.logprobs.push(logprobs[index]?.logprob ?? null);
+      const { sources, token_rounds: rounds, token_ms: ms } = speculation;
+      const logprob = logprobs[index]?.logprob ?? null;
+      this.#addToken(text.length, sources[index], rounds[index], ms[index], logprob);
     });
-    this.steps.push(...speculation.rounds);
+    speculation.rounds.forEach((step) => this.#addStep(step));
   }
 
   begin(index) {
@@ -49,9 +56,12 @@ export class Trace {
 
   // Tokens by source, in no order.
   counts() {
-    const counts = new Map();
-    for (const source of this.sources) counts.set(source, (counts.get(source) ?? 0) + 1);
-    return counts;
+    return this.bySource;
+  }
+
+  // The drafted tokens of a round that became part of the answer, by source.
+  acceptedIn(round) {
+    return this.drafted.get(round) ?? NONE;
   }
 
   // Small enough to be kept with a conversation.
@@ -79,16 +89,37 @@ export class Trace {
   static unpack(packed) {
     const trace = new Trace();
     if (!packed || !Array.isArray(packed.lengths) || !Array.isArray(packed.steps)) return trace;
-    for (const length of packed.lengths) trace.ends.push(trace.end + length);
-    trace.sources = packed.sources.map((index) => packed.names[index]);
-    trace.rounds = [...packed.rounds];
-    trace.ms = [...packed.ms];
-    trace.logprobs = [...packed.logprobs];
-    trace.steps = packed.steps.map(([round, ms, draft_ms, verify_ms, verified, accepted]) => (
-      { round, ms, draft_ms, verify_ms, verified, accepted }
-    ));
+    const { names, sources, rounds, ms: times, logprobs } = packed;
+    packed.lengths.forEach((length, index) => {
+      trace.#addToken(length, names[sources[index]], rounds[index], times[index], logprobs[index]);
+    });
+    for (const [round, ms, draft_ms, verify_ms, verified, accepted] of packed.steps) {
+      trace.#addStep({ round, ms, draft_ms, verify_ms, verified, accepted });
+    }
     return trace;
   }
+
+  #addToken(length, source, round, ms, logprob) {
+    this.ends.push(this.end + length);
+    this.sources.push(source);
+    this.rounds.push(round);
+    this.ms.push(ms);
+    this.logprobs.push(logprob);
+    addOne(this.bySource, source);
+    if (source === TARGET) return;
+    if (!this.drafted.has(round)) this.drafted.set(round, new Map());
+    addOne(this.drafted.get(round), source);
+  }
+
+  #addStep(step) {
+    this.steps.push(step);
+    this.verified += step.verified;
+    this.accepted += step.accepted;
+  }
+}
+
+function addOne(counts, name) {
+  counts.set(name, (counts.get(name) ?? 0) + 1);
 }
 
 function shortened(value, digits) {

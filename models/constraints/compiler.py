@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Collection
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from models.constraints.guide import Grammar, reason_of, shortened
-from models.constraints.source import FREE_SPACE, JSON_FORM, OWN_FORM, ConstraintSource
+from models.constraints.allowed import Allowed
+from models.constraints.guide import Grammar
+from models.constraints.reasons import NOT_ENFORCED, reason
+from models.constraints.schemas import never_ends
+from models.constraints.source import (
+    ANY_OBJECT,
+    FREE_SPACE,
+    JSON_FORM,
+    OWN_FORM,
+    ConstraintSource,
+)
 from models.constraints.trial import Trial
 from models.constraints.vocabulary import Encoder, make_vocabulary
+from models.errors import UserError
 
-ANY_OBJECT = '{"type": "object"}'
+_STEPS = 4
+
+log = logging.getLogger(__name__)
 
 _MOST_LEXER_STATES = 50_000
 """Up to 2 KB each, kept while the grammar is."""
 
 
+class TooSlowError(Exception):
+    """It takes longer than who is not patient waits."""
+
+
 class GrammarCompiler:
     """Compiles constraints for one vocabulary, in any thread; with a `trial`, which tries them
-    first, in one at a time."""
+    first, in one at a time, and in another one that is not patient with a `quick` one."""
 
     def __init__(
         self,
@@ -30,11 +47,13 @@ class GrammarCompiler:
         vocab_size: int,
         eos_ids: Collection[int],
         trial: Trial | None = None,
+        quick: Trial | None = None,
     ) -> None:
         self._encoder = encoder
         self._vocab_size = vocab_size
         self._eos_ids = tuple(sorted(eos_ids))
         self._trial = trial
+        self._quick = quick
         self._making = threading.Lock()
         self._made: LLTokenizer | None = None
 
@@ -45,29 +64,82 @@ class GrammarCompiler:
             self._vocabulary()
 
     def close(self) -> None:
-        if self._trial is not None:
-            self._trial.close()
+        for trial in (self._trial, self._quick):
+            if trial is not None:
+                trial.close()
 
-    def compile(self, source: ConstraintSource) -> Grammar:
+    def compile(self, source: ConstraintSource, *, patient: bool = True) -> Grammar:
         """Raises `UserError` that says what is wrong with it (`invalid_value`), or that it cannot
-        be had here (`unsupported_value`)."""
+        be had here (`unsupported_value`); `TooSlowError` where it may be had with patience."""
         source.require_size()
         if not self._eos_ids:
             raise source.refusal(
                 "needs a model that has an end-of-sequence token", "unsupported_value"
             )
+        for schema in source.schemas:
+            grammar_text(schema)
         text = grammar_text(source)
-        problem = None if self._trial is None else self._trial.problem(text)
-        if problem is not None:
-            raise source.refusal(problem, "unsupported_value")
-        limits = LLParserLimits(max_lexer_states=_MOST_LEXER_STATES, verbose_errors=False)
-        matcher = LLMatcher(self._vocabulary(), text, log_level=0, limits=limits)
-        if not matcher.is_error():
-            # A grammar that allows nothing is found out by its first mask.
-            matcher.compute_bitmask()
-        if matcher.is_error():
-            raise source.refusal(f"cannot be compiled: {reason_of(matcher)}")
+        self._try(source, text, patient=patient)
+        matcher = self._matcher(text)
+        if matcher is None or matcher.is_error():
+            raise self._refusal(source, matcher)
         return Grammar(matcher, self._vocab_size, self._eos_ids)
+
+    def _try(self, source: ConstraintSource, text: str, *, patient: bool) -> None:
+        trial = self._trial if patient else self._quick
+        problem = None if trial is None else trial.problem(text)
+        if problem is None or trial is None:
+            return
+        if problem == "slow" and not patient:
+            raise TooSlowError
+        named = source.schemas[0] if len(source.schemas) == 1 else source
+        said = "takes too much memory to be compiled, or is nested too deeply"
+        if problem == "slow":
+            said = f"takes more than {trial.seconds:g} s to be compiled"
+        raise named.refusal(said, "unsupported_value")
+
+    def _matcher(self, text: str) -> LLMatcher | None:
+        """One that may have failed; None where that was a fault of the compiler's own."""
+        limits = LLParserLimits(max_lexer_states=_MOST_LEXER_STATES, verbose_errors=False)
+        try:
+            matcher = LLMatcher(self._vocabulary(), text, log_level=0, limits=limits)
+            if not matcher.is_error():
+                # A grammar that allows nothing is found out by its first mask.
+                matcher.compute_bitmask()
+            walker = matcher if matcher.is_error() else self._walked(matcher.deep_copy())
+        except BaseException as error:
+            # What panics there is none of Python's ordinary exceptions, and has no name to import.
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                log.warning("a constraint made its compiler fail: %s", type(error).__name__)
+                return None
+            raise
+        return walker if walker.is_error() else matcher
+
+    def _walked(self, matcher: LLMatcher) -> LLMatcher:
+        """Behind the first tokens of some answer: most of what is too large shows there, and would
+        otherwise end every answer."""
+        for _ in range(_STEPS):
+            if matcher.is_error() or matcher.is_stopped():
+                break
+            forced = matcher.compute_ff_tokens()
+            if not forced:
+                allowed = Allowed.of_bits(matcher.compute_bitmask(), self._vocab_size).ids
+                forced = allowed[:1].tolist()
+            if not forced or not matcher.consume_token(forced[0]):
+                break
+        return matcher
+
+    def _refusal(self, source: ConstraintSource, matcher: LLMatcher | None) -> UserError:
+        """By the schema that is wrong, where it is one of several."""
+        for schema in source.schemas:
+            alone = self._matcher(grammar_text(schema))
+            if alone is None or alone.is_error():
+                source, matcher = schema, alone
+                break
+        if matcher is None:
+            return source.refusal(NOT_ENFORCED)
+        schema_of = json.loads(source.text) if source.kind == "json_schema" else None
+        return source.refusal(reason(source.kind, matcher.get_error(), schema_of))
 
     def _vocabulary(self) -> LLTokenizer:
         with self._making:
@@ -86,11 +158,16 @@ def grammar_text(source: ConstraintSource) -> str:
     schema = ANY_OBJECT if source.kind == "json_object" else source.text
     form: Any = dict(JSON_FORM)
     try:
-        _require_own_form(source, json.loads(schema))
+        read = json.loads(schema)
+        _require_own_form(source, read)
+        if never_ends(read):
+            raise source.refusal(
+                "refers to itself without an end: every value of it would have to hold another"
+            )
         # What cannot be enforced is an error, whatever the schema says of that.
         return LLMatcher.grammar_from_json_schema(schema, form, {"lenient": False})
     except (RecursionError, ValueError) as error:
-        raise source.refusal(f"is not a JSON schema: {shortened(str(error))}") from error
+        raise source.refusal("is not a JSON schema, or nested too deeply for one") from error
 
 
 def _require_own_form(source: ConstraintSource, schema: Any) -> None:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from llguidance import LLMatcher
 
 from models.constraints.allowed import Allowed
+from models.constraints.reasons import running_reason
 from models.constraints.source import ConstraintSource
 from models.errors import UserError
-
-_MOST_OF_A_REASON = 400
 
 
 class Grammar:
@@ -132,7 +131,7 @@ class Guide:
 
     def _require_sound(self, matcher: LLMatcher) -> None:
         if matcher.is_error():
-            raise self._failure(reason_of(matcher))
+            raise self._failure(running_reason(matcher.get_error()))
 
     def _failure(self, reason: str) -> UserError:
         self._grammar.broken = True
@@ -153,12 +152,3 @@ class Branch:
             return None
         behind = self._matcher.deep_copy()
         return Branch(behind) if behind.consume_token(token) else None
-
-
-def reason_of(matcher: LLMatcher) -> str:
-    """Why it failed, in llguidance's words, without its state."""
-    return shortened(matcher.get_error().split("\n<", 1)[0].strip())
-
-
-def shortened(text: str) -> str:
-    return text if len(text) <= _MOST_OF_A_REASON else text[: _MOST_OF_A_REASON - 3] + "..."

@@ -28,6 +28,8 @@ JSON_FORM: Mapping[str, Any] = MappingProxyType(
 where whitespace is free small models do not find out of it, and where it is given it need not be
 guessed. A schema's own `x-guidance` can leave it free."""
 
+ANY_OBJECT = '{"type": "object"}'
+
 MOST_RULES = 1000
 """Rules of a grammar: they are compiled one inside the other."""
 
@@ -38,12 +40,13 @@ class ConstraintSource:
     of `calls` is one made of their tools, and `json_object` has none.
 
     `param` is the field of the request that errors name: two sources that differ in nothing else
-    are the same constraint.
+    are the same constraint. `schemas` are those that `calls` are made of, each with its field.
     """
 
     kind: Kind
     text: str = ""
     param: str = field(default="response_format", compare=False)
+    schemas: tuple[ConstraintSource, ...] = field(default=(), compare=False)
 
     def require_size(self) -> None:
         """Raises `UserError` (`unsupported_value`) where it is too large to be compiled."""

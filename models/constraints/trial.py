@@ -14,6 +14,15 @@ import select
 import subprocess
 import sys
 import threading
+from typing import Literal
+
+Problem = Literal["slow", "heavy"]
+"""It takes too long; or too much memory, or too deep a stack."""
+
+SECONDS = 5.0
+QUICK = 0.5
+"""For the trial of whoever would not keep others waiting."""
+_START_SECONDS = 20.0
 
 MEMORY = 1 << 30
 STACK = 64 << 20
@@ -24,26 +33,24 @@ class Trial:
     """Used by one thread at a time. The process is begun when it is first wanted, and ends with
     this one."""
 
-    def __init__(self, seconds: float = 5.0) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self.seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
 
-    def problem(self, grammar: str) -> str | None:
+    def problem(self, grammar: str) -> Problem | None:
         """Why `grammar` must not be compiled here; None where nothing speaks against it."""
         process = self._running()
         assert process.stdin is not None, "a pipe"
         try:
             process.stdin.write(json.dumps(grammar).encode() + b"\n")
             process.stdin.flush()
-            answer = self._answer(process)
+            answer = _answer(process, self.seconds)
         except OSError:
             answer = b""
         if answer:
             return None
         self.close()
-        if answer is None:
-            return f"takes more than {self._seconds:g} s to be compiled"
-        return "takes too much memory to be compiled, or is nested too deeply"
+        return "slow" if answer is None else "heavy"
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -61,20 +68,25 @@ class Trial:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+            # How long it takes to begin is nobody's grammar's fault.
+            _answer(self._process, _START_SECONDS)
         return self._process
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> bytes | None:
-        """What it said; nothing where it died, None where it says nothing in time."""
-        assert process.stdout is not None, "a pipe"
-        ready, _, _ = select.select([process.stdout], [], [], self._seconds)
-        return os.read(process.stdout.fileno(), 1) if ready else None
+
+def _answer(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """What it said; nothing where it died, None where it says nothing in time."""
+    assert process.stdout is not None, "a pipe"
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    return os.read(process.stdout.fileno(), 1) if ready else None
 
 
 def _serve() -> None:
-    """The other process: a byte for every grammar that it is done with, whatever came of it."""
+    """The other process: a byte when it has begun, and for every grammar that it is done with,
+    whatever came of that."""
     from llguidance import LLMatcher, LLTokenizer
 
     tokenizer = LLTokenizer("byte")
+    os.write(sys.stdout.fileno(), b".")
     for line in sys.stdin.buffer:
         grammar = json.loads(line)
         LLMatcher.validate_grammar(grammar)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.draft import Draft, Proposal
+from models.drafters.bound import ChainGraph
 from models.drafters.drawing import Drawing, NoiseRows
-from models.drafters.graphs import ChainGraph
 from models.drafters.model import DrafterModel, LearnedDrafter
 from models.memory import PAD_TOKENS
 from models.slots import Slot
@@ -46,7 +46,7 @@ class ChainDrafter(LearnedDrafter):
         if self._noise is None:
             self._noise = NoiseRows(drawing, self._model.vocabulary, self._steps[-1])
         self._noise.place(len(self._tokens), count)
-        noise = self._noise.value(graph.steps)
+        noise = self._noise.first(graph.steps)
         graph.draw(noise, drawing.inverse_temperature, drawing.top_p, drawing.top_k)
 
     def _drawn(self, graph: ChainGraph, count: int) -> Draft:

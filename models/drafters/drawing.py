@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from models.draft import Proposal
-from models.providers import load_onnxruntime
 from models.sampling.noise import Purpose, exponentials, gumbels
 from models.sampling.parameters import Sampling
 
@@ -65,16 +62,15 @@ class NoiseRows:
         self._rows = np.zeros((most, vocabulary.size), dtype=np.float32)
         self._first = 0
         self._made = 0
-        self._values: dict[int, Any] = {}
+        self._views: dict[int, NDArray[np.float32]] = {}
         self.computed = 0
 
-    def value(self, count: int) -> Any:
-        """An OrtValue of the first `count` rows: the same one at every call."""
-        value = self._values.get(count)
-        if value is None:
-            make = load_onnxruntime().OrtValue.ortvalue_from_numpy
-            value = self._values[count] = make(self._rows[:count])
-        return value
+    def first(self, count: int) -> NDArray[np.float32]:
+        """The first `count` rows: the same view at every call, which later rows are written to."""
+        view = self._views.get(count)
+        if view is None:
+            view = self._views[count] = self._rows[:count]
+        return view
 
     def place(self, position: int, count: int) -> None:
         """Have row i be that of `position + i`, for the first `count`."""

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from models.capture import GraphCounts
 from models.draft import Drafter
 from models.drafters.calibration import Calibration
 from models.drafters.drawing import Drawing
@@ -15,6 +16,7 @@ from models.drafters.medusa import MedusaDrafter
 from models.drafters.model import DrafterModel
 from models.drafters.recurrent import RecurrentDrafter, RecurrentTreeDrafter
 from models.drafters.self_speculative import SelfSpeculativeDrafter
+from models.initializers import SharedWeights
 from models.memory import require_drafter_memory
 from models.package import DrafterSpec, Package, require_unchanged, vocabulary_file
 from models.providers import Provider
@@ -26,8 +28,15 @@ from models.slots import Slot
 class LearnedModels:
     """Makes drafters for requests; loads each kind's graphs when it is first wanted."""
 
-    def __init__(self, package: Package, provider: Provider, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        package: Package,
+        provider: Provider,
+        threads: int | None = None,
+        weights: SharedWeights | None = None,
+    ) -> None:
         self._package = package
+        self._weights = weights
         self._provider = provider
         self._threads = threads
         self._specs = {spec.kind: spec for spec in package.manifest.drafters}
@@ -44,6 +53,11 @@ class LearnedModels:
     def drafts_trees(self, kind: str) -> bool:
         """Whether drafts of this kind can branch."""
         return kind == "medusa" or bool(self._specs[kind].tree_graphs)
+
+    @property
+    def graph_counts(self) -> list[GraphCounts]:
+        """How runs on a device ran, by session."""
+        return [each for model in list(self._models.values()) for each in model.graphs.graph_counts]
 
     def loaded(self, kind: str) -> bool:
         return kind in self._models
@@ -62,7 +76,9 @@ class LearnedModels:
             self._models[kind] = DrafterModel(
                 spec=spec,
                 kv_type=self._package.manifest.target.kv_type,
-                graphs=DrafterGraphs(self._package, spec, self._provider, self._threads),
+                graphs=DrafterGraphs(
+                    self._package, spec, self._provider, self._threads, self._weights
+                ),
                 calibration=Calibration(spec.survival),
                 vocabulary=counters(self._vocabulary(spec)),
             )

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.draft import Draft
+from models.drafters.bound import collect_heads, feed_features
 from models.drafters.drawing import Drawing
 from models.drafters.model import DrafterModel, LearnedDrafter
 from models.drafters.trees import Heads
-from models.session import Binding
 from models.slots import Slot
 
 
@@ -30,9 +30,8 @@ class MedusaDrafter(LearnedDrafter):
 
     def _draft(self, budget: int) -> Draft:
         binding = self._model.graphs.heads(self._slot)
-        rows = self._slot.feature_rows[self._reads]
-        binding.feed_rows("features", rows, len(self._tokens) - 2, 1)
-        values, ids, logsumexp = self._collect(binding)
+        feed_features(binding, self._slot, self._reads, len(self._tokens) - 2, 1)
+        values, ids, logsumexp = collect_heads(binding, self._model.spec)
         binding.run()
         if self._branches > 1:
             return self._best_paths(values, ids, logsumexp, budget)
@@ -44,16 +43,6 @@ class MedusaDrafter(LearnedDrafter):
         first = len(self._tokens)
         tokens = [drawing.draw(first + place, q) for place, q in enumerate(proposals)]
         return self._sampled(tokens, proposals)
-
-    def _collect(
-        self, binding: Binding
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-        heads, top = self._model.spec.longest, self._model.spec.top_k
-        return (
-            binding.collect("top_values", (heads, top), np.float32),
-            binding.collect("top_ids", (heads, top), np.int64),
-            binding.collect("logsumexp", (heads,), np.float32),
-        )
 
     def _best_paths(
         self,

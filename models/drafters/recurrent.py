@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.draft import Draft
+from models.drafters.bound import Entries, modules
 from models.drafters.chain import ChainDrafter, enough
 from models.drafters.drawing import Drawing
-from models.drafters.graphs import Entries, modules
 from models.drafters.model import DrafterModel
 from models.drafters.state import DrafterState
 from models.drafters.trees import GraphCandidates
@@ -41,8 +41,12 @@ class RecurrentDrafter(ChainDrafter):
         steps = self._fitting(budget, len(self._tokens) - self._ahead)
         if steps == 0:
             return Draft(source=self.name)
-        graph = self._model.graphs.chain(self._slot, self._state.buffers, steps)
-        entries, count = self._catch_up(), min(budget, steps)
+        graphs, count = self._model.graphs, min(budget, steps)
+        entries = self._catch_up()
+        width = graphs.fixed_width(steps, entries)
+        if width is not None:
+            entries = self._between(entries.end - width, entries.end)
+        graph = graphs.chain(self._slot, self._state.buffers, steps, width)
         self._prepare(graph, count)
         graph.run(self._slot, entries)
         self._note(entries)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from models.draft import Draft
+from models.drafters.bound import Entries
 from models.drafters.chain import ChainDrafter
 from models.drafters.drawing import Drawing
-from models.drafters.graphs import Entries
 from models.drafters.model import DrafterModel
 from models.slots import Slot
 
@@ -28,8 +28,10 @@ class SelfSpeculativeDrafter(ChainDrafter):
         steps = self._fitting(budget, start + 1)
         if steps == 0:
             return Draft(source=self.name)
-        graph = self._model.graphs.chain(self._slot, self._buffers, steps)
-        count = min(budget, steps)
+        graphs, count = self._model.graphs, min(budget, steps)
+        entries = Entries(np.array(self._tokens[-1:], dtype=np.int64), start)
+        width = graphs.fixed_width(steps, entries)
+        graph = graphs.chain(self._slot, self._buffers, steps, width)
         self._prepare(graph, count)
-        graph.run(self._slot, Entries(np.array(self._tokens[-1:], dtype=np.int64), start))
+        graph.run(self._slot, entries)
         return self._drawn(graph, count)

@@ -7,6 +7,7 @@ is read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -59,6 +60,16 @@ def append_text(path: Path, owner: str, text: Sequence[int], valid: int) -> int:
 def rewrite_texts(path: Path, owner: str, texts: Iterable[Sequence[int]]) -> int:
     """Have the file hold these texts alone, or what it held where that fails; returns its size."""
     beside = path.with_suffix(UNFINISHED)
+    try:
+        return _write_beside(path, beside, owner, texts)
+    except BaseException:
+        # On a full disk it would only take the room that is missing.
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def _write_beside(path: Path, beside: Path, owner: str, texts: Iterable[Sequence[int]]) -> int:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(_header(owner))

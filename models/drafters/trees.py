@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.drafters.graphs import TreeGraph
+from models.drafters.bound import TreeGraph
 from models.drafters.judged import Node, TreeCurves
 
 _LEAST = 1e-9

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ class TargetRow(Protocol):
     def whole(self) -> NDArray[np.float32]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Of the tail: its least and its most mass, and the most of any one token in it."""
 
     least: float = 0.0
@@ -63,8 +62,7 @@ class Exact:
     tail: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """Which random numbers a draw uses."""
 
     seed: int
@@ -74,6 +72,8 @@ class Draw:
 
 EMPTY = Bounds()
 _BLOCK = 256
+_CERTAIN = np.ones(1)
+_CERTAIN.flags.writeable = False
 
 
 class Distribution:
@@ -105,7 +105,7 @@ class Distribution:
     @classmethod
     def single(cls, token: int) -> Distribution:
         """Certainty: what temperature 0 leaves."""
-        return cls(np.array([token], dtype=np.int64), np.ones(1))
+        return cls(np.array([token], dtype=np.int64), _CERTAIN)
 
     @classmethod
     def of_whole(cls, whole: Exact) -> Distribution:

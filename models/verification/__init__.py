@@ -8,8 +8,7 @@ or gives the token that ends the round. Only rows that are reached are processed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from models.draft import Draft
 from models.sampling.distribution import TargetRow
@@ -26,8 +25,7 @@ class Rows(Protocol):
     def row(self, index: int) -> TargetRow: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The accepted path, as indices of draft tokens, and the token the target adds to the round."""
 
     path: tuple[int, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from models.draft import Draft, Proposal
@@ -26,8 +25,7 @@ class Choice(NamedTuple):
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Randomness:
+class Randomness(NamedTuple):
     """The random numbers of one position of one request."""
 
     seed: int

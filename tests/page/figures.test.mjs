@@ -64,4 +64,6 @@ test("many rounds share columns, which show their means", () => {
   assert.deepEqual(made.map(({ acceptedTokens }) => Math.round(acceptedTokens * 3)), [2, 1, 2, 0]);
   assert.equal(made[3].accepted.size, 0);
   assert.deepEqual(columns(new Trace(), 4), []);
+  assert.deepEqual(columns(trace, 4, true).map(({ first, last }) => [first, last]), [[7, 7], [8, 8], [9, 9], [10, 10]]);
+  assert.deepEqual(columns(trace, 20, true).length, 10);
 });

@@ -35,13 +35,13 @@ const KINDS = {
   },
   table: (source, { aligns, head, rows }) => {
     const row = (cells) => cells.map((cell) => inlineOutline(source, cell)).join(",");
-    return `table[${aligns.map((align) => align ?? "-")}](${[head, ...rows].map(row).join("|")})`;
+    return `table[${aligns.map((align) => align ?? "-")}](${[head, ...rows.map(({ cells }) => cells)].map(row).join("|")})`;
   },
 };
 
 function textOfNode(source, node) {
   if (node.type === "text") return source.slice(node.from, node.to);
-  if (node.type === "table") return [node.head, ...node.rows].flat().map((cell) => textOf(source, cell)).join("");
+  if (node.type === "table") return [node.head, ...node.rows.map(({ cells }) => cells)].flat().map((cell) => textOf(source, cell)).join("");
   if (node.type === "list") return node.items.map((item) => textOf(source, item.children)).join("");
   if (node.lines) return node.lines.map(({ from, text }) => source.slice(from, from + text.length)).join("\n");
   return node.children ? textOf(source, node.children) : "";

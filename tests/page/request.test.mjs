@@ -3,10 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keyProblem, Key } from "../../gateway/page/key.js";
-import { drafterOptions, FIELDS, readValues } from "../../gateway/page/parameters.js";
+import { drafterOptions, FIELDS, modelOptions, readValues } from "../../gateway/page/parameters.js";
 import { requestBody, seedFor, speculates } from "../../gateway/page/request.js";
-import { MemoryStorage } from "../../gateway/page/store.js";
 
 const ASKED = { input: [{ role: "user", content: "Hi" }], system: "", values: {}, seed: 7, plain: false, probabilities: false };
 
@@ -79,19 +77,11 @@ test("the package's drafters are offered, alone and with n-grams", () => {
   ]);
 });
 
-test("a key goes as a header and as a subprotocol, and is gone with the tab", () => {
-  const storage = new MemoryStorage();
-  const key = new Key(storage);
-  assert.deepEqual([key.headers(), key.protocols()], [{}, []]);
-  key.value = "sk-1";
-  assert.deepEqual(key.headers(), { Authorization: "Bearer sk-1" });
-  assert.deepEqual(key.protocols(), ["realtime", "openai-insecure-api-key.sk-1"]);
-  assert.equal(new Key(storage).value, "sk-1");
-  key.value = null;
-  assert.equal(new Key(storage).value, null);
-});
-
-test("keys that no browser can send are refused with a reason", () => {
-  assert.equal(keyProblem("sk-AZaz09_.~"), null);
-  for (const key of ["", "a b", "a,b", "a/b", "a=b", "ä", "\n"]) assert.notEqual(keyProblem(key), null);
+test("a model is named where one was chosen", () => {
+  const { values, problems } = readValues({ model: "b" });
+  assert.deepEqual(problems, {});
+  assert.equal(requestBody({ ...ASKED, values }).model, "b");
+  assert.equal("model" in requestBody(ASKED), false);
+  const options = modelOptions([{ id: "a" }, { id: "b" }]);
+  assert.deepEqual(options, [["", "As set: a"], ["a", "a"], ["b", "b"]]);
 });

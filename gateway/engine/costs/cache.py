@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from models.slots import Slot
 log = logging.getLogger(__name__)
 
 SCHEMA = 2
+_STALE_SECONDS = 3600.0
 
 _NEAR = 0.25
 """A machine that is as much slower or faster is the same one at another speed."""
@@ -59,7 +61,7 @@ class CalibrationCache:
     """A directory of JSON files. What cannot be read or written is measured again, never fatal."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
 
     def load(self, key: Key) -> Calibrated | None:
         """None where nothing usable is kept for `key`."""
@@ -80,13 +82,14 @@ class CalibrationCache:
             "checks": [_written(point) for point in calibrated.calibration.checks],
         }
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            _replace(self._path(key), json.dumps(document, indent=1).encode())
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _sweep(self.directory)
+            write_whole(self._path(key), json.dumps(document, indent=1).encode())
         except OSError as error:
-            log.warning("the calibration cannot be kept in %s: %s", self._directory, error)
+            log.warning("the calibration cannot be kept in %s: %s", self.directory, error)
 
     def _path(self, key: Key) -> Path:
-        return self._directory / f"{key.digest()}.json"
+        return self.directory / f"{key.digest()}.json"
 
 
 def obtain(
@@ -144,7 +147,14 @@ def _point(values: Any) -> Point:
     return RunShape(rows, tokens, past, work), ms
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _sweep(directory: Path) -> None:
+    """Take away what writers that were killed have left; a living one is done within moments."""
+    for left in directory.glob("*.partial"):
+        if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+            left.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
     try:

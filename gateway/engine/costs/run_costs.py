@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
-
 from gateway.engine.costs.coefficients import Coefficients
+from gateway.engine.costs.limits import UNLIMITED, RunLimits
 from gateway.engine.costs.overhead import RoundOverhead
 from gateway.engine.costs.shape import Load, RunShape
 from models.rows import LEAST_WIDTH
@@ -47,17 +48,19 @@ class RunCosts:
     `coefficients` are the calibration's; `observe` scales all of it, since a busier machine makes
     everything dearer, and more slowly each bucket of widths. Ratios of two shapes are what
     decisions use. A run that verifies a tree pays a surcharge, known from such runs alone.
-    `overhead` is what a round takes beside its runs.
+    `overhead` is what a round takes beside its runs; `limits` how wide runs may get.
     """
 
-    def __init__(self, coefficients: Coefficients) -> None:
+    def __init__(self, coefficients: Coefficients, limits: RunLimits = UNLIMITED) -> None:
         self.coefficients = coefficients
+        self.limits = limits
         self.overhead = RoundOverhead()
-        self._bucket = np.searchsorted(BUCKETS, np.arange(_LISTED + 1))
-        self._widths = np.array([coefficients.width(tokens) for tokens in range(_LISTED + 1)])
+        self._bucket = [bisect_left(BUCKETS, tokens) for tokens in range(_LISTED + 1)]
+        self._widths = [coefficients.width(tokens) for tokens in range(_LISTED + 1)]
+        self._ends = [coefficients.width(most) for most in BUCKETS]
         self._factor = 1.0
-        self._residuals = np.ones(len(BUCKETS) + 1)
-        self._seen = np.zeros(len(BUCKETS) + 1)
+        self._residuals = [1.0] * (len(BUCKETS) + 1)
+        self._seen = [0.0] * (len(BUCKETS) + 1)
         self._surcharge = 1.0
         self._listed_load: Load | None = None
         self._listed: list[float] = []
@@ -89,8 +92,8 @@ class RunCosts:
             return [self.predict(load.run(own)) for own in range(most + 1)]
         slope = self._per_work * cached
         shared = self._per_row * rows + self._per_past * (past + cached) + self._per_work * work
-        table = self._table[tokens : tokens + most + 1]
-        costs = [ms + shared + slope * own for own, ms in enumerate(table)]
+        width = self._width
+        costs = [width(tokens + own) + shared + slope * own for own in range(most + 1)]
         for own in range(min(LEAST_WIDTH, most + 1)):
             costs[own] += slope * (LEAST_WIDTH - own)
         return costs
@@ -131,33 +134,41 @@ class RunCosts:
         return {tokens: self.predict(RunShape(1, tokens)) for tokens, _ in self.coefficients.curve}
 
     def corrections(self) -> Corrections:
-        residuals = zip((*BUCKETS, 0), self._residuals.tolist(), self._seen.tolist(), strict=True)
+        residuals = zip((*BUCKETS, 0), self._residuals, self._seen, strict=True)
         seen = tuple((most, residual) for most, residual, weight in residuals if weight)
         return Corrections(self._factor, seen, self.surcharge)
 
     def _correct_bucket(self, bucket: int, ratio: float) -> None:
         """What all buckets that were seen have in common goes into the factor."""
-        self._seen *= 1 - _SLOW
-        self._seen[bucket] += _SLOW
-        self._residuals[bucket] *= 1 + _SLOW * (ratio - 1)
-        common = float(self._seen @ self._residuals / self._seen.sum())
+        self._seen = seen = [weight * (1 - _SLOW) for weight in self._seen]
+        seen[bucket] += _SLOW
+        residuals = self._residuals
+        residuals[bucket] *= 1 + _SLOW * (ratio - 1)
+        common = sum(map(operator.mul, seen, residuals)) / sum(seen)
         self._factor *= common
-        self._residuals[self._seen > 0] /= common
+        self._residuals = [
+            residual / common if weight else residual
+            for residual, weight in zip(residuals, seen, strict=True)
+        ]
 
     def _apply(self) -> None:
         self._listed_load = None
-        scales = self._factor * self._residuals
-        # Nor may a correction make a wider run look cheaper than a narrower one.
-        corrected = np.maximum.accumulate(self._widths * scales[self._bucket])
-        self._table: list[float] = corrected.tolist()
+        factor = self._factor
+        self._scales = [factor * residual for residual in self._residuals]
+        # Nor may a correction make a wider run look cheaper than one of a narrower bucket.
+        ends = map(operator.mul, self._ends, self._scales)
+        self._floors = list(accumulate(ends, max, initial=0.0))
         self._per_row = self._factor * self.coefficients.per_row
         self._per_past = self._factor * self.coefficients.per_past
         self._per_work = self._factor * self.coefficients.per_work
 
     def _width(self, tokens: int) -> float:
-        return self._table[tokens] if tokens <= _LISTED else self._wide(tokens)
+        if tokens > _LISTED:
+            return self._wide(tokens)
+        bucket = self._bucket[tokens]
+        ms, floor = self._widths[tokens] * self._scales[bucket], self._floors[bucket]
+        return ms if ms > floor else floor
 
     def _wide(self, tokens: int) -> float:
-        last = self._table[-1]
-        more = self.coefficients.width(tokens) - float(self._widths[-1])
-        return last + self._factor * float(self._residuals[-1]) * more
+        more = self.coefficients.width(tokens) - self._widths[_LISTED]
+        return self._width(_LISTED) + self._scales[-1] * more

@@ -22,14 +22,13 @@ class RunShape(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int]], tree: bool = False) -> RunShape:
         """From (cached, tokens) of every row."""
-        pairs = tuple(rows)
-        return cls(
-            len(pairs),
-            sum(tokens for _, tokens in pairs),
-            sum(cached for cached, _ in pairs),
-            sum(cached * max(tokens, LEAST_WIDTH) for cached, tokens in pairs),
-            tree,
-        )
+        count = width = past = work = 0
+        for cached, tokens in rows:
+            count += 1
+            width += tokens
+            past += cached
+            work += cached * max(tokens, LEAST_WIDTH)
+        return cls(count, width, past, work, tree)
 
     def with_tokens(self, extra: int, cached: int, tree: bool = False) -> RunShape:
         """With one more row, of `extra` tokens behind `cached` ones."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from gateway.engine.requests import Finished
+from gateway.engine.names import PREDICTION
+from gateway.engine.requests import Finished, Timings
 from gateway.http.backend import Vocabulary
 from gateway.http.completions.calls import chat_delta, chat_extras
 from gateway.http.completions.logprobs import chat_logprobs, text_logprobs
@@ -58,13 +59,15 @@ class ChatFormat:
         return _delta(piece.index, {}, None)
 
     def whole(self, piece: Piece) -> dict[str, Any]:
+        extras = chat_extras(piece.parts)
+        silent = "tool_calls" in extras and not piece.text
         return {
             "index": piece.index,
             "message": {
                 "role": "assistant",
-                "content": piece.text if piece.text or not piece.called else None,
+                "content": None if silent else piece.text,
                 "refusal": None,
-                **chat_extras(piece.parts),
+                **extras,
             },
             "logprobs": chat_logprobs(piece.tokens, self._vocabulary) if self._logprobs else None,
         }
@@ -159,9 +162,23 @@ class Writer:
             "prompt_tokens": prompt,
             "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens": completion,
-            "completion_tokens_details": {"reasoning_tokens": self._thought},
+            "completion_tokens_details": {
+                "reasoning_tokens": self._thought,
+                **predicted_tokens([each.timings for each in self._finished.values()]),
+            },
             "total_tokens": prompt + completion,
         }
+
+
+def predicted_tokens(answers: Sequence[Timings]) -> dict[str, int]:
+    """Tokens of the prediction that were verified: those that stand in the answers, and those that
+    do not, which count nowhere else."""
+    parts = [each.by_drafter[PREDICTION] for each in answers if PREDICTION in each.by_drafter]
+    accepted = sum(part.draft_n_accepted for part in parts)
+    return {
+        "accepted_prediction_tokens": accepted,
+        "rejected_prediction_tokens": sum(part.draft_n for part in parts) - accepted,
+    }
 
 
 def fingerprint(manifest: Manifest) -> str:

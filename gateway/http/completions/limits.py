@@ -19,12 +19,6 @@ def _empty(value: Any) -> bool:
     return not value
 
 
-def _no_choice(value: Any) -> bool:
-    return value in ("none", "auto")
-
-
-_FUNCTIONS = Limit(list, _empty, f"an empty array or absent (use tools; it is {NOT_YET})")
-_CHOICE = Limit(object, _no_choice, f'"none", "auto" or absent (use tool_choice; it is {NOT_YET})')
 _ABSENT = Limit(object, _never, f"absent (it is {NOT_YET})")
 _EVERYWHERE: Mapping[str, Limit] = MappingProxyType(
     {
@@ -36,13 +30,10 @@ _EVERYWHERE: Mapping[str, Limit] = MappingProxyType(
 CHAT_LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
         **_EVERYWHERE,
-        "functions": _FUNCTIONS,
-        "function_call": _CHOICE,
         "audio": _ABSENT,
         "modalities": Limit(
             list, lambda value: value == ["text"], f'["text"] or absent (others are {NOT_YET})'
         ),
-        "prediction": _ABSENT,
         "web_search_options": _ABSENT,
         "moderation": _ABSENT,
         "verbosity": Limit(str, lambda value: value == "medium", '"medium" or absent'),

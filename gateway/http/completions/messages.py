@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gateway.calls.tools import Call
 from gateway.engine.conversation import Message
+from gateway.http import foreign
 from gateway.http.completions.limits import NOT_YET
 from gateway.http.content import text_content
 from gateway.http.fields import (
@@ -20,8 +22,11 @@ from gateway.http.fields import (
 )
 from gateway.http.responses.items import ROLES
 
-REFUSED = ("function_call", "audio")
 TOOL = "tool"
+ITEMS: Mapping[str, str] = MappingProxyType(
+    {"function_call": foreign.CHAT_CALLS, "function_call_output": foreign.CHAT_RESULT}
+)
+"""Items of the Responses API, and what stands for them in a chat."""
 
 
 def parse_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -35,6 +40,7 @@ def parse_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
 
 def _message(item: Any, param: str) -> Message:
     typed(item, dict, param)
+    _require_form(item, param)
     role = required(item, "role", str, f"{param}.")
     if role == TOOL:
         call_id = required(item, "tool_call_id", str, f"{param}.")
@@ -42,15 +48,25 @@ def _message(item: Any, param: str) -> Message:
     if role not in ROLES:
         known = ", ".join((*ROLES, TOOL))
         raise unsupported(f"{param}.role", role, f"{known} (others are {NOT_YET})")
-    for name in REFUSED:
-        if item.get(name):
-            raise unsupported(f"{param}.{name}", item[name], f"absent (it is {NOT_YET})")
+    if item.get("audio"):
+        raise unsupported(f"{param}.audio", item["audio"], f"absent (it is {NOT_YET})")
     calls = _calls(item, param) if role == "assistant" else ()
     empty = bool(calls) and item.get("content") is None
     thought = optional(item, "reasoning_content", str, f"{param}.") if role == "assistant" else None
     return Message(
         ROLES[role], "" if empty else _content(item, param), calls=calls, thought=thought or ""
     )
+
+
+def _require_form(item: Mapping[str, Any], param: str) -> None:
+    """Raise `UserError` for a call or a result as the Responses API, or chats once, wrote them."""
+    kind = item.get("type")
+    if "role" not in item and isinstance(kind, str) and kind in ITEMS:
+        raise foreign.foreign_form(f"{param}.type", foreign.RESPONSES, ITEMS[kind])
+    if item.get("function_call"):
+        raise foreign.foreign_form(f"{param}.function_call", foreign.OLD, foreign.CHAT_CALLS)
+    if item.get("role") == "function":
+        raise foreign.foreign_form(f"{param}.role", foreign.OLD, foreign.CHAT_RESULT)
 
 
 def _content(item: Mapping[str, Any], param: str) -> str:

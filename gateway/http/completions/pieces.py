@@ -19,7 +19,8 @@ class Piece:
     """Something of choice `index`: text, with its tokens where log-probabilities were asked for.
 
     Where there is more than text in a choice, it is in `parts`, the text as well. The last piece of
-    a choice says how it ended, whether functions were `called`, and how many tokens it thought.
+    a choice says how it ended, whether functions were `called`, all of them to their ends, and how
+    many tokens it thought.
     """
 
     index: int

@@ -34,9 +34,10 @@ from gateway.http.completions.schema import (
 from gateway.http.conduct import conduct_of
 from gateway.http.errors import WireError, wire_error
 from gateway.http.fields import decode_object
-from gateway.http.gateway import LONG_TEXT, Gateway, model_not_found, text_length
+from gateway.http.gateway import LONG_TEXT, Gateway, text_length
 from gateway.http.guard import json_response, owner_of
 from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
+from gateway.http.picked import Picked
 from gateway.http.sse import KEEP_ALIVE, EventStream
 from gateway.settings import Settings
 from models.errors import UserError
@@ -69,41 +70,47 @@ class CompletionsRoutes:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         document = await self._document(request)
         wanted = parse_chat(document, self._gateway.settings, owner_of(request))
-        engine = self._engine(wanted.common.model)
+        require_room(1, wanted.common.n, self._gateway.settings)
+        async with self._gateway.picking(wanted.common.model) as picked:
+            return await self._chat(request, picked, wanted)
+
+    async def _chat(
+        self, request: web.Request, picked: Picked, wanted: ChatRequest
+    ) -> web.StreamResponse:
+        engine = picked.engine
         form = wanted.common.decoding.constraint
         conduct = conduct_of(engine, wanted.use, form, wanted.effort, "reasoning_effort")
-        common = replace(wanted.common, decoding=conduct.applied(wanted.common.decoding))
+        conduct = await conduct.compiled(engine, wanted.common.decoding.key)
         with _naming("messages"):
             prompt = await _chat_prompt(engine, wanted)
+            decoding = conduct.applied(wanted.common.decoding, prompt.text)
+            common = replace(wanted.common, decoding=decoding)
             reading = partial(conduct.reading, prompt.text, engine.tokenizer)
             chat = ChatFormat(engine.tokenizer, common.logprobs)
-            return await self._respond(request, chat, common, [prompt], reading=reading)
+            return await self._respond(request, picked, chat, common, [prompt], reading=reading)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         settings = self._gateway.settings
         document = await self._document(request)
         wanted = parse_text(document, settings, owner_of(request))
         require_room(len(wanted.prompts), wanted.common.n, settings)
-        engine = self._engine(wanted.common.model)
-        with _naming("prompt"):
-            prompts = [await _text_prompt(engine, prompt) for prompt in wanted.prompts]
-            form = TextFormat(engine.tokenizer, wanted.common.logprobs)
-            return await self._respond(request, form, wanted.common, prompts, echo=wanted.echo)
+        async with self._gateway.picking(wanted.common.model) as picked:
+            engine, common = picked.engine, wanted.common
+            with _naming("prompt"):
+                prompts = [await _text_prompt(engine, prompt) for prompt in wanted.prompts]
+                form, decoding = TextFormat(engine.tokenizer, common.logprobs), common.decoding
+                if decoding.constraint is not None:
+                    await engine.compile(decoding.constraint, decoding.key)
+                return await self._respond(request, picked, form, common, prompts, echo=wanted.echo)
 
     async def _document(self, request: web.Request) -> dict[str, Any]:
         body = await read_body(request, BODY_DEADLINE)
         return decode_object(body, self._gateway.limits.nesting)
 
-    def _engine(self, asked: str | None) -> Engine:
-        engine = self._gateway.accepting()
-        model = engine.package.manifest.name
-        if asked is not None and asked != model:
-            raise model_not_found(asked, model)
-        return engine
-
     async def _respond(
         self,
         request: web.Request,
+        picked: Picked,
         form: Format,
         common: Common,
         prompts: Sequence[EncodedPrompt],
@@ -111,11 +118,9 @@ class CompletionsRoutes:
         echo: bool = False,
         reading: Callable[[], Reading | None] = lambda: None,
     ) -> web.StreamResponse:
-        engine = self._gateway.accepting()
-        if common.decoding.constraint is not None:
-            await engine.compile(common.decoding.constraint)
+        engine = picked.engine
         requests = generation_requests(common, prompts, echo=echo)
-        async with opened(self._gateway, requests, common.n) as choices:
+        async with opened(picked, requests, common.n) as choices:
             with self._gateway.counted(choices):
                 echoed = prompts if echo else ()
                 answer = CompletionAnswer(choices, engine.tokenizer, common, echoed, reading)

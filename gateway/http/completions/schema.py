@@ -20,6 +20,7 @@ from gateway.http.fields import (
     unsupported,
     wrong_type,
 )
+from gateway.http.foreign import IN_CHAT, IN_TEXT, refuse_foreign
 from gateway.http.formats import parse_response_format
 from gateway.http.responses.limits import check_limits
 from gateway.http.sampling import LARGEST_ID, Decoding, parse_decoding, parse_top_logprobs
@@ -81,6 +82,7 @@ def parse_chat(
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     limits = settings.limits
     require_small_schemas(document, limits)
+    refuse_foreign(document, IN_CHAT)
     check_limits(document, CHAT_LIMITS)
     messages = parse_messages(document)
     max_tokens = bounded_tokens(document, "max_tokens", limits)
@@ -97,6 +99,7 @@ def parse_text(
 ) -> TextRequest:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     require_small_schemas(document, settings.limits)
+    refuse_foreign(document, IN_TEXT)
     check_limits(document, TEXT_LIMITS)
     prompts = parse_prompts(document.get("prompt"))
     echo = optional(document, "echo", bool) or False

@@ -94,7 +94,13 @@ USAGE = exactly(
         "prompt_tokens": COUNT,
         "prompt_tokens_details": exactly({"cached_tokens": COUNT}),
         "completion_tokens": COUNT,
-        "completion_tokens_details": exactly({"reasoning_tokens": COUNT}),
+        "completion_tokens_details": exactly(
+            {
+                "reasoning_tokens": COUNT,
+                "accepted_prediction_tokens": COUNT,
+                "rejected_prediction_tokens": COUNT,
+            }
+        ),
         "total_tokens": COUNT,
     }
 )
@@ -106,6 +112,7 @@ CHOICE: dict[str, Schema] = {
     "seed": nullable(INTEGER),
     "timings": ref("Timings"),
 }
+STATE = one_of("unloaded", "loading", "loaded", "draining", "reloading", "failed", "stuck")
 MODEL = exactly(
     {
         "id": STRING,
@@ -114,6 +121,24 @@ MODEL = exactly(
         "owned_by": STRING,
         "context_length": integer(1),
         "drafters": array(STRING),
+        "state": STATE,
+    }
+)
+PACKAGE = exactly(
+    {
+        "id": STRING,
+        "object": one_of("package"),
+        "state": STATE,
+        "default": BOOLEAN,
+        "needs_bytes": COUNT,
+        "memory_bytes": COUNT,
+        "requests": COUNT,
+        "waiting": COUNT,
+        "idle_seconds": nullable(number(0)),
+        "keep_alive": NUMBER,
+        "loads": COUNT,
+        "failures": COUNT,
+        "problem": nullable(STRING),
     }
 )
 STATUS = exactly(
@@ -132,6 +157,9 @@ STATUS = exactly(
         "costs": OBJECT,
         "drafter": STRING,
         "drafters": array(OBJECT),
+        "state": STATE,
+        "packages": array(ref("Package")),
+        "graphs": nullable(OBJECT),
         "policy": STRING,
         "context_length": integer(1),
         "requests": array(OBJECT),
@@ -198,6 +226,8 @@ ANSWERS: dict[str, Schema] = {
     "Model": MODEL,
     "Models": exactly({"object": one_of("list"), "data": array(ref("Model"))}),
     "Status": STATUS,
+    "Package": PACKAGE,
+    "Packages": exactly({"object": one_of("list"), "data": array(ref("Package"))}),
     "State": exactly({"status": STRING}),
     "Deleted": exactly({"object": STRING, "deleted": BOOLEAN}),
     "StreamEvent": exactly({"event": STRING, "data": STRING}, without=("event",)),

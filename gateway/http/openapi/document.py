@@ -98,6 +98,23 @@ def _page(summary: str, kind: str) -> Operation:
     }
 
 
+def _state(summary: str, well: str, otherwise: str) -> Operation:
+    """A word for whoever watches; it asks for no key."""
+    answers = {
+        code: {
+            "description": meaning,
+            "headers": ID,
+            "content": {JSON: {"schema": ref("State")}},
+        }
+        for code, meaning in (("200", well), ("503", otherwise))
+    }
+    refused = {
+        "description": REFUSALS["4XX"],
+        "content": {JSON: {"schema": ref("Error")}},
+    }
+    return {"summary": summary, "responses": {**answers, "4XX": refused}}
+
+
 RESPONSE_ID = _in_path("response_id")
 STREAM = _in_query("stream", BOOLEAN, "Its events, as they were sent and as they come.")
 AFTER = _in_query(
@@ -108,25 +125,15 @@ AFTER = _in_query(
 
 PATHS: dict[str, dict[str, Operation]] = {
     "/": {"get": _page("The page.", "text/html")},
-    "/health": {"get": _operation("The process lives.", {JSON: "State"}, keyed=False)},
+    "/health": {
+        "get": _state("Whether the process lives.", "It does.", "A run of the device is stuck.")
+    },
     "/ready": {
-        "get": {
-            "summary": "Whether the model is loaded and requests are taken.",
-            "responses": {
-                code: {
-                    "description": meaning,
-                    "headers": ID,
-                    "content": {JSON: {"schema": ref("State")}},
-                }
-                for code, meaning in (("200", "They are."), ("503", "Loading, or draining."))
-            }
-            | {
-                "4XX": {
-                    "description": REFUSALS["4XX"],
-                    "content": {JSON: {"schema": ref("Error")}},
-                }
-            },
-        }
+        "get": _state(
+            "Whether the model is loaded and requests are taken.",
+            "They are.",
+            "Loading, draining, failed, or stuck.",
+        )
     },
     "/metrics": {
         "get": _operation(
@@ -151,12 +158,32 @@ PATHS: dict[str, dict[str, Operation]] = {
     },
     "/v1/status": {
         "get": _operation(
-            "What runs, and what was measured of the model and of its drafters.", {JSON: "Status"}
+            "What runs, and what was measured of the model and of its drafters.",
+            {JSON: "Status"},
+            parameters=[_in_query("model", STRING, "Of this package; default: the default one.")],
         )
     },
-    "/v1/models": {"get": _operation("The model that is served.", {JSON: "Models"})},
+    "/v1/models": {"get": _operation("The models that are served.", {JSON: "Models"})},
     "/v1/models/{model}": {
         "get": _operation("One model.", {JSON: "Model"}, parameters=[_in_path("model")])
+    },
+    "/v1/packages": {
+        "get": _operation("The packages, and what is loaded of them.", {JSON: "Packages"})
+    },
+    "/v1/packages/load": {
+        "post": _operation("Load a package.", {JSON: "Package"}, body="LoadPackage")
+    },
+    "/v1/packages/unload": {
+        "post": _operation(
+            "Free a package when its answers have ended.", {JSON: "Package"}, body="UnloadPackage"
+        )
+    },
+    "/v1/packages/switch": {
+        "post": _operation(
+            "Load a package, make it the default, and free the one before.",
+            {JSON: "Package"},
+            body="SwitchPackage",
+        )
     },
     "/v1/ngram_store": {
         "delete": _operation(

@@ -10,9 +10,11 @@ from gateway.engine.requests import (
     POLICY_NAMES,
 )
 from gateway.http.completions.schema import MOST_CHOICES, MOST_TEXT_LOGPROBS
+from gateway.http.fields import MOST_ITEMS
 from gateway.http.openapi.forms import CHAT_FORMS, CHAT_MESSAGE, INPUT_ITEM, RESPONSE_FORMS
 from gateway.http.openapi.shapes import (
     BOOLEAN,
+    NUMBER,
     STRING,
     Schema,
     array,
@@ -25,6 +27,7 @@ from gateway.http.openapi.shapes import (
     ref,
     text,
 )
+from gateway.http.prediction import KIND, MOST_CHARACTERS
 from gateway.http.responses.limits import IDLE_INCLUDES
 from gateway.http.responses.schema import LOGPROBS, PROVENANCE
 from gateway.http.sampling import LARGEST_ID, MOST_STOP_CHARACTERS, MOST_STOP_IDS, MOST_STOPS
@@ -56,6 +59,7 @@ SHARED: dict[str, Schema] = {
     "stop_token_ids": array(TOKEN_ID, maxItems=MOST_STOP_IDS),
     "ignore_eos": BOOLEAN,
     "speculation": ref("Speculation"),
+    "prediction": ref("Prediction"),
     "user": STRING,
     "safety_identifier": STRING,
     "stream": BOOLEAN,
@@ -80,6 +84,26 @@ SPECULATION: Schema = {
         }
     ),
     "additionalProperties": False,
+}
+PREDICTED = text(maxLength=MOST_CHARACTERS)
+PREDICTION: Schema = {
+    "type": "object",
+    "description": "What the answer is expected to be; drafted from, so it decides only the time.",
+    "required": ["type", "content"],
+    "properties": {
+        "type": one_of(KIND),
+        "content": either(
+            PREDICTED,
+            array(
+                {
+                    "type": "object",
+                    "required": ["type", "text"],
+                    "properties": {"type": one_of("text"), "text": PREDICTED},
+                },
+                maxItems=MOST_ITEMS,
+            ),
+        ),
+    },
 }
 CREATE_RESPONSE: Schema = {
     "type": "object",
@@ -164,12 +188,23 @@ COMPLETION: Schema = {
 }
 
 
+UNLOAD: Schema = {"type": "object", "properties": {"model": STRING}, "required": ["model"]}
+SWITCH: Schema = {**UNLOAD, "properties": {"model": STRING, **optional({"force": BOOLEAN})}}
+LOAD: Schema = {
+    **UNLOAD,
+    "properties": {"model": STRING, **optional({"force": BOOLEAN, "keep_alive": NUMBER})},
+}
+
 REQUESTS: dict[str, Schema] = {
+    "LoadPackage": LOAD,
+    "UnloadPackage": UNLOAD,
+    "SwitchPackage": SWITCH,
     "CreateResponse": CREATE_RESPONSE,
     "CompactConversation": COMPACT,
     "CreateChatCompletion": CHAT,
     "CreateCompletion": COMPLETION,
     "Speculation": SPECULATION,
+    "Prediction": PREDICTION,
     "StreamOptions": {"type": "object", "properties": optional({"include_usage": BOOLEAN})},
     "InputItem": INPUT_ITEM,
     "ChatMessage": CHAT_MESSAGE,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.calls.parts import CallBegun, CallDelta, Part, Text, Thought
 from gateway.calls.reading import Reading
@@ -21,8 +20,7 @@ from gateway.http.responses.schema import CreateResponse
 from gateway.http.timings import timings_object
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEvent:
+class ServerEvent(NamedTuple):
     """One event: its `type`, its number within the response, and its other fields."""
 
     type: str
@@ -94,11 +92,13 @@ class ResponseEvents:
             yield from self._tell([Text(delta.text)])
 
     def finish(self, finished: Finished) -> Iterator[ServerEvent]:
+        """A response with a call that broke off is not complete, however it ended."""
         whole = finished.reason == "stop"
         thought_tokens = 0
         if self._reading is not None:
             yield from self._tell(self._reading.finish())
             thought_tokens = self._reading.thought_tokens
+            whole = whole and not self._reading.cut
         if not self._items:
             yield from self._enter(MessageItem(0, self._vocabulary))
         yield from self._leave("completed" if whole else "incomplete")
@@ -110,6 +110,9 @@ class ResponseEvents:
         elif finished.reason == "length":
             details = {"reason": "max_output_tokens"}
             yield self._end("response.incomplete", "incomplete", incomplete_details=details)
+        elif finished.reason == "stop":
+            # Nor has it one for what the model itself broke off.
+            yield self._end("response.incomplete", "incomplete")
         else:
             # The clients' list of reasons has none for a cancellation: the status says it.
             yield self._end("response.incomplete", "cancelled")

@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.calls.tools import Call
 from gateway.engine.conversation import Message, Role
+from gateway.http import foreign
 from gateway.http.content import text_content
 from gateway.http.fields import (
     MOST_ITEMS,
@@ -91,6 +92,10 @@ def _read(item: Mapping[str, Any], param: str) -> Message:
 
 def _message(item: Mapping[str, Any], param: str) -> Message:
     role = required(item, "role", str, f"{param}.")
+    if item.get("tool_calls"):
+        raise foreign.foreign_form(f"{param}.tool_calls", foreign.CHAT, foreign.CALL_ITEM)
+    if role == "tool":
+        raise foreign.foreign_form(f"{param}.role", foreign.CHAT, foreign.RESULT_ITEM)
     if role not in ROLES:
         raise unsupported(f"{param}.role", role, ", ".join(ROLES))
     return Message(ROLES[role], _text(item.get("content"), f"{param}.content"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -22,8 +22,7 @@ OVERHEAD = 256
 """Bytes of an entry beside its JSON, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An event's number, its type, and its JSON, which is made once for all who read it."""
 
     number: int

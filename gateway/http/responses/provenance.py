@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from gateway.engine.marks import RoundTrace
@@ -28,4 +27,4 @@ def provenance(delta: Delta) -> dict[str, Any]:
 
 
 def _round(trace: RoundTrace) -> dict[str, Any]:
-    return {name: rounded(name, value) for name, value in dataclasses.asdict(trace).items()}
+    return {name: rounded(name, value) for name, value in trace._asdict().items()}

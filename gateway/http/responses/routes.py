@@ -14,7 +14,7 @@ from gateway.http.fields import decode_object
 from gateway.http.gateway import Gateway
 from gateway.http.guard import (
     API_KEY,
-    KEY_PROTOCOL,
+    KEY_PROTOCOLS,
     error_response,
     json_response,
     offered_protocols,
@@ -59,7 +59,7 @@ class ResponsesRoutes:
                 "GET /v1/responses is for WebSocket upgrades; use POST otherwise.",
                 code="method_not_allowed",
             )
-        self._gateway.accepting()
+        self._gateway.require_open()
         await socket.prepare(request)
         outbox = Outbox(socket, request.transport, self._send_deadline)
         if self._gateway.draining:
@@ -140,5 +140,5 @@ async def send_entries(stream: EventStream, entries: AsyncIterator[Entry]) -> No
 
 def _protocols(request: web.Request) -> tuple[str, ...]:
     """Browsers insist on one of what they offered: ours, or else the one that carries the key."""
-    keys = [name for name in offered_protocols(request) if name.startswith(KEY_PROTOCOL)]
+    keys = [name for name in offered_protocols(request) if name.startswith(KEY_PROTOCOLS)]
     return (PROTOCOL, *keys)

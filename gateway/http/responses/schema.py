@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.engine.conversation import Message
-from gateway.http.fields import at_least, optional, short, typed, unsupported
+from gateway.http.fields import at_least, optional, short, typed
+from gateway.http.foreign import IN_RESPONSES, refuse_foreign
 from gateway.http.formats import parse_text
 from gateway.http.responses.items import parse_input
 from gateway.http.responses.limits import (
@@ -55,6 +56,7 @@ def parse_create(
 ) -> CreateResponse:
     """Raises `UserError` that names the field (`invalid_type`, `unsupported_value`, ...)."""
     require_small_schemas(document, settings.limits)
+    refuse_foreign(document, IN_RESPONSES)
     check_limits(document)
     form = parse_text(document)
     use, effort = parse_tools(document), parse_effort(document)
@@ -93,7 +95,12 @@ def _background(document: Mapping[str, Any], store: bool | None) -> bool:
     """Who goes on without a reader is read later, and so is stored."""
     background = optional(document, "background", bool) or False
     if background and store is False:
-        raise unsupported("background", True, "false with store false")
+        raise UserError(
+            "background is true and store is false; a response that goes on without a reader is"
+            " read later: leave store out or true, or background out or false.",
+            code="unsupported_value",
+            param="background",
+        )
     return background
 
 

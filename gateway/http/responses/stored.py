@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.http.fields import invalid
 from gateway.http.gateway import Gateway
-from gateway.http.guard import json_response, owner_of
+from gateway.http.guard import json_response, owner_of, query_value
 from gateway.http.outbox import SEND_DEADLINE
 from gateway.http.responses.journal import starting_after
 from gateway.http.responses.kept import Kept
@@ -36,7 +36,7 @@ class StoredRoutes:
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
         """As it is now; with `stream` its events behind number `starting_after`, to the last."""
         stream = _flag(request, "stream")
-        after = starting_after(request.query.get("starting_after"))
+        after = starting_after(query_value(request, "starting_after"))
         kept = self._find(request)
         if not stream:
             if after >= 0:
@@ -67,7 +67,7 @@ class StoredRoutes:
 
 
 def _flag(request: web.Request, name: str) -> bool:
-    value = request.query.get(name, "").lower()
+    value = (query_value(request, name) or "").lower()
     if value not in (*TRUE, *FALSE):
         raise invalid(name, "must be true or false")
     return value in TRUE

@@ -1,0 +1,25 @@
+"""List the packages of a running gateway, and what is loaded of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.console import Console
+
+from gateway.commands.packages import add_url, packages_of
+from gateway.commands.top_view import packages_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser)
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    packages = packages_of(parsed.url)
+    if parsed.json:
+        print(json.dumps(packages, indent=2))
+    else:
+        Console().print(packages_table(packages))
+    return 0

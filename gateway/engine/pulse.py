@@ -1,0 +1,38 @@
+"""Whether the device's threads get on: since when each one's run goes on, and how many ended."""
+
+from __future__ import annotations
+
+import time
+from threading import get_ident
+
+
+class Pulse:
+    """Written by the threads that run the device, read by any other.
+
+    A thread has one run at a time. Times are in seconds on the clock of `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        # Each thread writes its own entries alone, and reading a dict's values is one step.
+        self._began: dict[int, float] = {}
+        self._ended: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """The calling thread begins a run."""
+        self._began[get_ident()] = time.monotonic()
+
+    def end(self) -> None:
+        """The calling thread's run ended, however."""
+        thread = get_ident()
+        self._began.pop(thread, None)
+        self._ended[thread] = self._ended.get(thread, 0) + 1
+
+    def running_for(self, now: float) -> float | None:
+        """Seconds that the longest of the present runs has taken; None where nothing runs."""
+        began = list(self._began.values())
+        return max(0.0, now - min(began)) if began else None
+
+    @property
+    def count(self) -> int:
+        """Runs that ended."""
+        return sum(list(self._ended.values()))

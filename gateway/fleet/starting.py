@@ -1,0 +1,92 @@
+"""Engines of configured packages, and what their directories keep of users."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from gateway.engine.device_turns import DeviceTurns
+from gateway.engine.engine import Engine, open_store
+from gateway.engine.observer import Observer
+from gateway.engine.options import EngineOptions
+from gateway.fleet.sources import options_of
+from gateway.fleet.terms import Source
+from models.errors import UserError
+from models.package import Package, load_package
+
+Say = Callable[[str], None]
+
+
+class Starter:
+    """Loads engines. `default` is the name of the package that the settings mean first, whose
+    n-grams lie where they always did. `observer` gives that of a package."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        default: str,
+        turns: DeviceTurns,
+        observer: Callable[[str], Observer],
+        say: Say,
+    ) -> None:
+        self._options = options
+        self._default = default
+        self._turns = turns
+        self._observer = observer
+        self._say = say
+
+    async def __call__(self, source: Source) -> Engine:
+        """Raises `UserError` where it cannot be loaded."""
+        assert source.path is not None, "it is one of the settings"
+        started = time.monotonic()
+        self._say(f"checking {source.path}")
+        package = await asyncio.to_thread(load_package, source.path)
+        if package.manifest.name != source.name:
+            raise UserError(
+                f"the package in {source.path} is called {package.manifest.name!r} now, and was"
+                f" {source.name!r} when the gateway was started: start it again.",
+                code="package_changed",
+                param="package",
+            )
+        self._say(f"loading {describe(package)}")
+        engine = await Engine.start(
+            package,
+            self._options_of(source),
+            report=self._say,
+            observer=self._observer(source.name),
+            turns=self._turns,
+        )
+        self._say(f"loaded {source.name} in {time.monotonic() - started:.1f} s")
+        exact = "exact" if engine.exact else "not exact: kernels depend on neighbouring rows"
+        self._say(
+            f"{engine.device}, {self._options.slots} slots of {engine.context_length} tokens,"
+            f" {exact}, memory {engine.memory.describe()}"
+        )
+        return engine
+
+    async def forget(self, source: Source, user: str) -> None:
+        """Delete what is kept on disk of a user, for a package that is not loaded."""
+        assert source.path is not None, "it is one of the settings"
+        options = self._options_of(source)
+        if options.ngram_store is None or not options.ngram_store.is_dir():
+            return
+        store = open_store(Package(source.path, source.manifest), options)
+        assert store is not None, "a directory for it is set"
+        try:
+            await store.forget(user)
+        finally:
+            await store.close()
+
+    def _options_of(self, source: Source) -> EngineOptions:
+        default = source.name == self._default
+        return options_of(source, self._options, default=default)
+
+
+def describe(package: Package) -> str:
+    target = package.manifest.target
+    rows = ", ".join(map(str, package.row_counts))
+    return (
+        f"{package.manifest.name} ({target.architecture}, {target.weight_type},"
+        f" graphs for {rows} rows)"
+    )

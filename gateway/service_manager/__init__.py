@@ -1,0 +1,1 @@
+"""What the gateway and the service manager (systemd) tell each other."""

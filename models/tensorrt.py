@@ -1,0 +1,114 @@
+"""TensorRT: an engine for every shape, built once and kept, and what it did not take.
+
+An engine is built for shapes. For runs of fixed shape there is a session each, whose profile is
+that shape; runs of other widths share one whose profile is a range. Building takes minutes, so
+engines and the timings behind them are kept in a directory: the next start reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from models.memory import PAD_TOKENS
+from models.package import KEPT, Package, TargetSpec
+from models.providers import Provider
+from models.session import Session
+from models.slots import Slot
+
+WIDEST = 1024
+"""Tokens of a row in the widest run that engines are built for."""
+
+_USUAL = 256
+Shape = tuple[int, ...]
+
+
+class EngineSessions(Mapping[int, Session]):
+    """The sessions of a target by row count, made when they are first wanted.
+
+    As a mapping those for runs of any width up to `WIDEST`.
+    """
+
+    def __init__(self, package: Package, provider: Provider, threads: int | None) -> None:
+        self._package = package
+        self._spec = package.manifest.target
+        self._provider = provider
+        self._threads = threads
+        self._wide: dict[int, Session] = {}
+        self._fixed: dict[tuple[int, int, Shape], Session] = {}
+
+    def __getitem__(self, rows: int) -> Session:
+        if rows not in self._package.row_counts:
+            raise KeyError(rows)
+        if rows not in self._wide:
+            widths = (2, min(_USUAL, self._spec.context_length), self._most)
+            capacities = (2 + PAD_TOKENS, *[self._spec.context_length + PAD_TOKENS] * 2)
+            ends = [
+                shapes(self._spec, rows, width, [capacity] * rows)
+                for width, capacity in zip(widths, capacities, strict=True)
+            ]
+            self._wide[rows] = self._load(rows, profile(*ends))
+        return self._wide[rows]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._package.row_counts)
+
+    def __len__(self) -> int:
+        return len(self._package.row_counts)
+
+    @property
+    def loaded(self) -> list[Session]:
+        return [*self._wide.values(), *self._fixed.values()]
+
+    def fixed(self, width: int, slots: Sequence[Slot]) -> Session:
+        """For runs of `width` tokens in each of `slots`."""
+        capacities = tuple(slot.context + PAD_TOKENS for slot in slots)
+        key = (len(slots), width, capacities)
+        if key not in self._fixed:
+            only = shapes(self._spec, len(slots), width, capacities)
+            self._fixed[key] = self._load(len(slots), profile(only, only, only))
+        return self._fixed[key]
+
+    @property
+    def _most(self) -> int:
+        return min(WIDEST, self._spec.context_length)
+
+    def _load(self, rows: int, options: Mapping[str, str]) -> Session:
+        graph = self._package.file(self._spec.graphs[str(rows)])
+        return Session(graph, self._provider, self._threads, options=options)
+
+
+def shapes(spec: TargetSpec, rows: int, width: int, capacities: Sequence[int]) -> dict[str, Shape]:
+    """Of every input of the graph for `rows` rows of `width` tokens; `capacities` are the places
+    of each row's buffers."""
+    tokens = rows * width
+    found: dict[str, Shape] = {"input_ids": (1, tokens), "logits_index": (tokens,)}
+    if rows == 1:
+        found["position_ids"] = (1, width)
+    else:
+        found["unpack_index"] = (tokens,)
+    for row, capacity in enumerate(capacities):
+        if rows > 1:
+            found[f"position_ids.{row}"] = (1, width)
+            found[f"row_index.{row}"] = (width,)
+        if spec.features:
+            found[f"feature_index.{row}"] = (width, 1)
+        for name, size in spec.features.items():
+            found[f"{KEPT}{name}.{row}"] = (capacity, size)
+        for layer in range(spec.layers):
+            for part in ("key", "value"):
+                shape = (1, spec.kv_heads, capacity, spec.head_dim)
+                found[f"past.{layer}.{row}.{part}"] = shape
+    return found
+
+
+def profile(
+    least: Mapping[str, Shape], usual: Mapping[str, Shape], most: Mapping[str, Shape]
+) -> dict[str, str]:
+    """Provider options that say for which shapes engines are built."""
+    ends = {"min": least, "opt": usual, "max": most}
+    return {f"trt_profile_{end}_shapes": written(each) for end, each in ends.items()}
+
+
+def written(each: Mapping[str, Shape]) -> str:
+    """As the provider reads it: `name:1x8,other:8`."""
+    return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in each.items())

@@ -1,0 +1,84 @@
+"""What a round takes beside its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.__main__ import main
+from bench.rounds import Rounds, behind, fill, findings
+
+
+def test_behind_a_token_comes_the_next_of_a_circle_or_a_surprise() -> None:
+    said = [300]
+    for position in range(400):
+        said.append(behind(said[-1], position))
+    assert said == [300, *(behind(token, place) for place, token in enumerate(said[:-1]))]
+    surprises = [token for token in said if token >= 348]
+    assert 0.1 < len(surprises) / len(said) < 0.3
+
+
+def test_a_targets_outputs() -> None:
+    arrays = {
+        "input_ids": np.array([[305, 306]]),
+        "position_ids": np.array([[1, 2]]),
+        "logits_index": np.array([0, 1]),
+        "top_ids": np.zeros((2, 4), dtype=np.int64),
+        "top_values": np.zeros((2, 4), dtype=np.float32),
+        "logsumexp": np.zeros(2, dtype=np.float32),
+    }
+    fill(arrays)
+    assert arrays["top_ids"][:, 0].tolist() == [behind(305, 1), behind(306, 2)]
+    assert (np.diff(arrays["top_values"]) < 0).all()
+    assert arrays["logsumexp"].tolist() == [10.0, 10.0]
+
+
+def test_a_drafters_outputs() -> None:
+    arrays = {
+        "input_ids": np.array([[305, 346]]),
+        "draft_ids": np.zeros(3, dtype=np.int64),
+        "weights": np.zeros((3, 4), dtype=np.float32),
+        "top_ids": np.zeros((3, 4), dtype=np.int64),
+        "top_values": np.zeros((3, 4), dtype=np.float32),
+        "logsumexp": np.zeros(3, dtype=np.float32),
+    }
+    fill(arrays)
+    assert arrays["draft_ids"].tolist() == [347, 300, 301]
+    assert arrays["top_ids"][:, 0].tolist() == [347, 300, 301]
+    assert arrays["weights"].sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_other_graphs_are_left_alone() -> None:
+    arrays = {"sources": np.arange(3)}
+    fill(arrays)
+    assert arrays["sources"].tolist() == [0, 1, 2]
+
+
+def test_the_median_of_answers_is_judged() -> None:
+    answers = [Rounds([0.2, 0.2, 9.0], [0, 0, 0]), Rounds([0.3], [1]), Rounds([0.1], [3])]
+    found = findings({"off": answers, "ngram": [Rounds([0.4], [2])]}, {"tokens": 100})
+    assert [(promise.measured, promise.held) for promise in found.promises] == [
+        (pytest.approx(0.2), True),
+        (pytest.approx(0.4), False),
+    ]
+    assert found.figures["ways"]["off"]["rounds"] == 5
+    assert found.figures["ways"]["off"]["verified"] == pytest.approx(4 / 5)
+
+
+def test_a_short_run(tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["rounds", "--package", str(tiny_package), "--tokens", "80", "--repeats", "1"]
+    assert main(arguments) in (0, 1)
+    out = capfd.readouterr().out
+    assert "Milliseconds of a round beside its runs" in out
+    assert "a round beside its runs, off" in out
+    assert "a round beside its runs, ngram" in out
+
+
+@pytest.mark.parametrize("wrong", [["--tokens", "79"], ["--repeats", "0"]])
+def test_too_little_to_measure(
+    wrong: list[str], tiny_package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rounds", "--package", str(tiny_package), *wrong]) == 2
+    assert "--tokens must be at least 80" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""TensorRT's way, played by the processor: a session a shape, profiles, what others run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+from export.kept_features import keep_features
+from export.standard import to_standard
+from export.writer import save_graph
+from models.assignment import elsewhere
+from models.capture import total
+from models.package import Package, file_entry, load_package, write_manifest
+from models.providers import Provider, cache_options, options_of
+from models.rows import Row
+from models.target import Target
+from models.tensorrt import WIDEST, profile, shapes
+from tests.device_support import played
+from tests.engine_support import make_prompt
+from tests.features_support import featured
+
+CONTEXT = 64
+PROMPT = make_prompt(40)
+
+
+def engines() -> Provider:
+    return Provider("tensorrt", ("CPUExecutionProvider",), "cpu")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["fused", "apart"])
+def standard(
+    request: pytest.FixtureRequest, package: Package, tmp_path_factory: pytest.TempPathFactory
+) -> Package:
+    directory = tmp_path_factory.mktemp("standard")
+    contrib = featured(package, directory / "featured")
+    place = directory / "package"
+    place.mkdir()
+    target = contrib.manifest.target
+    gone = set(target.tree_graphs.values()) | {target.compact_graph}
+    for name in contrib.manifest.files.keys() - gone - set(target.graphs.values()):
+        (place / name).hardlink_to(contrib.file(name))
+    for name in target.graphs.values():
+        model = onnx.load(str(contrib.file(name)), load_external_data=False)
+        save_graph(to_standard(keep_features(model), fused=request.param), place / name)
+    manifest = dataclasses.replace(
+        contrib.manifest,
+        target=dataclasses.replace(target, tree_graphs={}, compact_graph=None, device="tensorrt"),
+        files={path.name: file_entry(path) for path in sorted(place.iterdir())},
+    )
+    write_manifest(place, manifest)
+    return load_package(place)
+
+
+def test_it_says_what_the_contrib_graphs_say(
+    standard: Package, package: Package, tmp_path: Path
+) -> None:
+    expected = Target(featured(package, tmp_path / "featured"), played())
+    found = Target(standard, engines())
+    for target in (expected, found):
+        assert target.provider.fixes
+    (own,), (other,) = found.make_slots(1, CONTEXT), expected.make_slots(1, CONTEXT)
+    for begin, end in ((0, 20), (20, 21), (21, 25), (25, 28), (28, 40)):
+        results = [
+            target.run([Row(slot, PROMPT[begin:end], logits=end - begin)])[0]
+            for target, slot in ((found, own), (expected, other))
+        ]
+        for slot in (own, other):
+            slot.commit(PROMPT[begin:end])
+        assert np.abs(results[0].top_values - results[1].top_values).max() < 1e-3
+        assert results[0].greedy == results[1].greedy
+    for name, value in own.features.items():
+        assert np.allclose(value.numpy()[:40], other.features[name].numpy()[:40], atol=1e-3), name
+
+
+def test_every_shape_has_a_session_of_its_own(standard: Package) -> None:
+    target = Target(standard, engines())
+    slots = target.make_slots(2, CONTEXT)
+    assert target._engines is not None
+    assert target._engines.loaded == [], "none before it is wanted"
+    for slot in slots:
+        target.run([Row(slot, PROMPT[:20], logits=0)])
+        slot.commit(PROMPT[:20])
+    assert len(target._engines.loaded) == 1
+    for width in (2, 4, 4):
+        target.run([Row(slots[0], PROMPT[20 : 20 + width], logits=width)])
+    assert len(target._engines.loaded) == 3
+    target.run([Row(slots[1], PROMPT[20:24], logits=4)])
+    assert len(target._engines.loaded) == 3, "another slot of the same size has the same shape"
+    target.run([Row(slot, PROMPT[20:24], logits=4) for slot in slots])
+    assert len(target._engines.loaded) == 4
+    assert total(target.graph_counts).eager == {"wide": 2, "fixed": 5}
+
+
+def test_a_profile_names_every_input(standard: Package) -> None:
+    spec = standard.manifest.target
+    for rows in standard.row_counts:
+        model = onnx.load(str(standard.file(spec.graphs[str(rows)])), load_external_data=False)
+        wanted = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+        found = shapes(spec, rows, 4, [66] * rows)
+        assert found.keys() == wanted.keys()
+        for name, dims in wanted.items():
+            assert len(found[name]) == len(dims), name
+            for size, dim in zip(found[name], dims, strict=True):
+                assert dim.dim_value in (0, size), name
+
+
+def test_profiles_are_written_as_the_provider_reads_them() -> None:
+    small, usual, large = ({"a": (1, n), "b": (n,)} for n in (2, 8, 16))
+    assert profile(small, usual, large) == {
+        "trt_profile_min_shapes": "a:1x2,b:2",
+        "trt_profile_opt_shapes": "a:1x8,b:8",
+        "trt_profile_max_shapes": "a:1x16,b:16",
+    }
+    assert WIDEST == 1024
+
+
+def test_engines_and_timings_are_kept(tmp_path: Path) -> None:
+    kept = cache_options(tmp_path)
+    assert kept["trt_engine_cache_enable"] == kept["trt_timing_cache_enable"] == "1"
+    assert kept["trt_engine_cache_path"] == kept["trt_timing_cache_path"] == str(tmp_path)
+    assert options_of("tensorrt", engines().use).keys() == kept.keys()
+
+
+def test_drafters_run_on_cuda_beside_it() -> None:
+    provider = Provider("tensorrt", ("TensorrtExecutionProvider", "CUDAExecutionProvider"), "cuda")
+    beside = provider.for_drafters
+    assert (beside.device, beside.onnxruntime_names) == ("cuda", ("CUDAExecutionProvider",))
+    assert beside.captures
+    assert played().for_drafters == played()
+
+
+def test_what_others_run_is_said_and_counted() -> None:
+    def graph(provider: str, *kinds: str) -> SimpleNamespace:
+        nodes = [SimpleNamespace(op_type=kind) for kind in kinds]
+        return SimpleNamespace(ep_name=provider, get_nodes=lambda: nodes)
+
+    assert elsewhere([graph("A", "MatMul", "Add")], "A") is None
+    mixed = [graph("A", "MatMul"), graph("B", "Range", "Range", "Shape"), graph("C", "TopK")]
+    assert elsewhere(mixed, "A") == "3 nodes on B (2 Range, 1 Shape); 1 nodes on C (1 TopK)"
