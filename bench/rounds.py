@@ -68,6 +68,13 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
             code="usage",
         )
     ways = ways_of(setup)
+    device = setup.package.manifest.target.device
+    if device != "cpu":
+        raise UserError(
+            f"this package is for {device}, whose runs are not played here; bench gpu measures"
+            " them.",
+            code="usage",
+        )
     measured = uvloop.run(_measure(setup, ways, parsed.tokens, repeats))
     return findings(measured, {"tokens": parsed.tokens, "repeats": repeats})
 

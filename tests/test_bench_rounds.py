@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.rounds import Rounds, behind, fill, findings
+from bench.rounds import Rounds, behind, fill, findings, run
+from bench.setup import Setup
+from models.errors import UserError
+from models.package import load_package
 
 
 def test_behind_a_token_comes_the_next_of_a_circle_or_a_surprise() -> None:
@@ -82,3 +87,13 @@ def test_too_little_to_measure(
 ) -> None:
     assert main(["rounds", "--package", str(tiny_package), *wrong]) == 2
     assert "--tokens must be at least 80" in capsys.readouterr().err
+
+
+def test_runs_of_a_device_are_not_played(tiny_package: Path) -> None:
+    package = load_package(tiny_package)
+    target = dataclasses.replace(package.manifest.target, device="cuda")
+    manifest = dataclasses.replace(package.manifest, target=target)
+    setup = Setup(dataclasses.replace(package, manifest=manifest), ())
+    parsed = argparse.Namespace(tokens=100, repeats=1)
+    with pytest.raises(UserError, match="for cuda, whose runs are not played here"):
+        run(parsed, setup)

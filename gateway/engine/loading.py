@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.huge_pages import collapse
 from models.locations import cache_directory
 from models.memory import MemoryNeed, format_bytes, memory_need, require_memory
-from models.package import Package
+from models.package import Package, TargetSpec
 from models.probe import ProbeResult, probe
 from models.processor import has_integer_dot_product, processor_count, processor_name
 from models.providers import Provider, load_onnxruntime, select_provider
@@ -61,30 +61,11 @@ def load(
     spec = package.manifest.target
     if provider is None:
         provider = select_provider(options.device, spec.device, options.device_use)
-    if spec.integer_form == "u8s8" and not has_integer_dot_product():
-        raise UserError(
-            "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
-            " them they overflow silently. Export it again on this machine.",
-            code="processor_unsuitable",
-            param="package",
-        )
+    _require_suitable(spec, provider, options)
     need = memory_need(package, options.slots, context, options.prefill_chunk)
     report(f"memory needed: {need.describe()}")
     if options.check_memory:
         require_memory(need)
-    if provider.device == "tensorrt" and options.prefill_chunk > WIDEST:
-        raise UserError(
-            f"TensorRT's engines take {WIDEST} tokens of a prompt at most, not"
-            f" {options.prefill_chunk}.",
-            code="invalid_setting",
-            param="prefill_chunk",
-        )
-    if options.trees and not spec.tree_graphs:
-        raise UserError(
-            "the package has no graphs for trees; start without trees.",
-            code="invalid_setting",
-            param="trees",
-        )
     cache = CalibrationCache(cache_directory() / "calibration")
     key = _calibration_key(package, provider, options, context)
     provider = decide(provider, package, key, cache.directory, options.threads)
@@ -106,6 +87,30 @@ def load(
     pool = SlotPool(slots, can_copy=provider.on_host)
     learned = learned_drafters(package, provider.for_drafters, options.threads, target.weights)
     return Loaded(target, pool, probed, calibrated, need, learned)
+
+
+def _require_suitable(spec: TargetSpec, provider: Provider, options: EngineOptions) -> None:
+    """Raises `UserError` for a processor, or options, that this package cannot be had with."""
+    if spec.integer_form == "u8s8" and not has_integer_dot_product():
+        raise UserError(
+            "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
+            " them they overflow silently. Export it again on this machine.",
+            code="processor_unsuitable",
+            param="package",
+        )
+    if provider.device == "tensorrt" and options.prefill_chunk > WIDEST:
+        raise UserError(
+            f"TensorRT's engines take {WIDEST} tokens of a prompt at most, not"
+            f" {options.prefill_chunk}.",
+            code="invalid_setting",
+            param="prefill_chunk",
+        )
+    if options.trees and not spec.tree_graphs:
+        raise UserError(
+            "the package has no graphs for trees; start without trees.",
+            code="invalid_setting",
+            param="trees",
+        )
 
 
 def use_huge_pages(provider: Provider, report: Report) -> None:

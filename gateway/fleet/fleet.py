@@ -60,11 +60,6 @@ class Fleet:
         return max(running, default=None)
 
     @property
-    def count(self) -> int:
-        """As `Pulse.count`, of the engines that are in memory: it falls when one goes."""
-        return sum(loaded.engine.pulse.count for member in self for loaded in member.engines)
-
-    @property
     def stuck(self) -> bool:
         return any(member.stuck for member in self)
 
