@@ -111,13 +111,13 @@ class Client:
         prediction: str | None = None,
         seen: list[Arrival] | None = None,
     ) -> WireAnswer:
-        """The whole answer. Its arrivals go into `seen` as they come, which needs provenance.
+        """The whole answer, greedy without `sampling`. Its arrivals go into `seen` as they come,
+        which needs provenance.
 
         Raises `GatewayError`.
         """
         request: dict[str, Any] = {"input": text, "max_output_tokens": max_tokens}
-        if sampling is not None:
-            request |= sampling_fields(sampling)
+        request |= {"temperature": 0} if sampling is None else sampling_fields(sampling)
         if speculation is not None:
             request["speculation"] = dict(speculation)
         if previous is not None:

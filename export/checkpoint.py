@@ -16,9 +16,11 @@ from export.architectures import Architecture, check_config, check_supported
 from export.gguf_header import read_architecture
 from export.sources import Source
 from models.errors import UserError
+from models.sampling.parameters import ADVISED, Sampling
 
 _GGUF_TYPES = {"gemma3": "gemma3_text", "qwen3next": "qwen3_next", "falcon-h1": "falcon_h1"}
 _LISTED = 6
+GENERATION_CONFIG = "generation_config.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 
@@ -27,8 +29,9 @@ Renderer = Callable[[Sequence[Mapping[str, str]]], str]
 class Checkpoint:
     """`tokenizer` is transformers' fast tokenizer; the model's weights are fp32.
 
-    `vocab_size` is the number of logits: the ids the tokenizer knows, of which the checkpoint may
-    embed more. `model` is None once the weights are no longer needed.
+    `sampling` is how its makers advise to sample it. `vocab_size` is the number of
+    logits: the ids the tokenizer knows, of which the checkpoint may embed more. `model` is None
+    once the weights are no longer needed.
     """
 
     source: Source
@@ -42,6 +45,7 @@ class Checkpoint:
     bos: tuple[int, str] | None
     eos_ids: tuple[int, ...]
     eos_text: str
+    sampling: Mapping[str, float]
 
     def without_model(self) -> Checkpoint:
         return dataclasses.replace(self, model=None)
@@ -115,7 +119,33 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
         bos=(tokenizer.bos_token_id, tokenizer.bos_token) if tokenizer.bos_token else None,
         eos_ids=eos_ids,
         eos_text=_eos_text(tokenizer, eos_ids),
+        sampling=advised_sampling(source),
     )
+
+
+def advised_sampling(source: Source) -> Mapping[str, float]:
+    """What `generation_config.json` says where it wants draws at all, and else what is known.
+
+    Its temperature is 1 where it names none (transformers' default). A null says nothing.
+    """
+    path = source.directory / GENERATION_CONFIG
+    if source.gguf is not None or not path.is_file():
+        return source.sampling
+    try:
+        config = json.loads(path.read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError("no object")
+    except ValueError as error:
+        raise _unreadable(source, f"has a {GENERATION_CONFIG} that is no JSON ({error}).") from None
+    if config.get("do_sample") is not True:
+        return source.sampling
+    said = {name: config[name] for name in ADVISED if config.get(name) is not None}
+    said.setdefault("temperature", 1.0)
+    try:
+        Sampling().advised(said, ())
+    except (TypeError, ValueError, UserError) as error:
+        raise _unreadable(source, f"advises sampling that cannot be had: {error}") from None
+    return {name: float(value) for name, value in said.items()}
 
 
 def _check_numbers(source: Source, model: Any) -> None:

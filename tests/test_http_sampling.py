@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,16 +53,26 @@ def test_what_is_named_is_used_and_the_rest_is_neutral(
     document: dict[str, Any], expected: Sampling
 ) -> None:
     parsed = parse_decoding(document, SETTINGS)
-    assert parsed == Decoding(sampling=expected)
+    named = None if "temperature" in document else frozenset(document) - {"logit_bias"}
+    assert parsed == Decoding(sampling=expected, named=named)
     for name in ("temperature", "top_p", "min_p", "presence_penalty", "repetition_penalty"):
         assert type(getattr(parsed.sampling, name)) is float
 
 
 def test_the_gateways_temperature_is_for_who_names_none() -> None:
     warm = Settings(temperature=0.8)
-    assert parse_decoding({}, warm).sampling == Sampling(temperature=0.8)
+    assert parse_decoding({}, warm) == Decoding(sampling=Sampling(temperature=0.8))
     assert parse_decoding({"temperature": None}, warm).sampling == Sampling(temperature=0.8)
     assert parse_decoding({"temperature": 0}, warm).sampling == Sampling()
+
+
+def test_without_a_temperature_the_package_says_the_rest() -> None:
+    document = {"top_p": 0.5, "top_k": None, "seed": 3}
+    request = parse_decoding(document, SETTINGS).request((1,), None)
+    assert request.sampling == Sampling(top_p=0.5, seed=3)
+    assert request.named == {"top_p", "seed"}
+    assert parse_decoding({"temperature": 0, "top_p": 0.5}, SETTINGS).request((1,), 1).named is None
+    assert parse_decoding({"top_p": 0.5}, Settings(temperature=0)).request((1,), 1).named is None
 
 
 ENDINGS: list[tuple[dict[str, Any], Decoding]] = [
@@ -84,7 +95,7 @@ ENDINGS: list[tuple[dict[str, Any], Decoding]] = [
 
 @pytest.mark.parametrize(("document", "expected"), ENDINGS)
 def test_where_an_answer_ends(document: dict[str, Any], expected: Decoding) -> None:
-    assert parse_decoding(document, SETTINGS) == expected
+    assert parse_decoding(document, SETTINGS) == replace(expected, named=frozenset())
 
 
 NUMBERS = (

@@ -137,6 +137,28 @@ def test_a_drafter_names_what_the_package_has(
     assert named in refusal(tmp_path).message
 
 
+def test_how_it_is_sampled_is_read_back(tmp_path: Path) -> None:
+    advice = {"temperature": 0.6, "top_k": 20.0, "top_p": 0.9, "min_p": 0.0}
+    written(tmp_path, sampling=advice)
+    assert load_package(tmp_path).manifest.sampling == advice
+
+
+@pytest.mark.parametrize(
+    ("advice", "named"),
+    [
+        ({"temperature": 3.0}, "temperature must be from 0 to 2, not 3.0."),
+        ({"top_p": float("nan")}, "top_p must be from 0 to 1, not nan."),
+        ({"top_k": float("nan")}, "cannot convert float NaN"),
+        ({"seed": 1.0}, "has ['seed'] under sampling; known are ['temperature',"),
+    ],
+)
+def test_sampling_that_no_request_could_ask_for_is_refused(
+    advice: dict[str, float], named: str, tmp_path: Path
+) -> None:
+    written(tmp_path, sampling=advice)
+    assert named in refusal(tmp_path).message
+
+
 def test_a_package_may_have_no_graphs_for_trees(tmp_path: Path) -> None:
     target = dataclasses.replace(TARGET, tree_graphs={}, compact_graph=None)
     manifest = written(tmp_path, target=target)

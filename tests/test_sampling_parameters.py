@@ -68,6 +68,17 @@ def test_a_missing_seed_is_made_once_and_fits_every_json_reader() -> None:
     assert Sampling(seed=0).with_seed().seed == 0
 
 
+def test_advice_fills_what_was_not_named() -> None:
+    advice = {"temperature": 0.6, "top_k": 20.0, "top_p": 0.9, "min_p": 0.1}
+    asked = Sampling(top_p=0.5, seed=7, presence_penalty=1.0)
+    advised = asked.advised(advice, {"top_p", "seed", "presence_penalty"})
+    assert advised == Sampling(
+        temperature=0.6, top_k=20, top_p=0.5, min_p=0.1, seed=7, presence_penalty=1.0
+    )
+    assert type(advised.top_k) is int
+    assert asked.advised({}, ()) == asked
+
+
 def test_what_needs_no_processing() -> None:
     assert Sampling().plain
     assert Sampling(temperature=1e-6, top_p=0.5).plain

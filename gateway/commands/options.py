@@ -50,7 +50,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "log_format": "lines of text, or a JSON object a line",
         "drain_seconds": "how long running answers may go on after a request to stop",
         "keep_seconds": "how long a stored response can be had again",
-        "temperature": "of requests that name none: 0 takes the most likely token, 1 samples",
+        "temperature": "of requests that name none (default: as the package advises)",
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "policy of requests that name none",
         "speculation_length": "draft tokens per round, 1 to 31; needed with the policy fixed",

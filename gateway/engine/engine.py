@@ -52,6 +52,7 @@ from models.package import Package
 from models.probe import ProbeResult, probe_trees
 from models.providers import Provider
 from models.sampling.noise import choice_seed
+from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot, SlotPool
 from models.target import Row, Target
@@ -210,11 +211,16 @@ class Engine:
         self._check(request, n)
         request = replace(
             request,
-            sampling=request.sampling.with_seed(),
+            sampling=self._sampling(request).with_seed(),
             speculation=self._resolved(request.speculation, request.prediction is not None),
         )
         prompt = SharedPrompt()
         return [Generation(of_choice(request, index), self, prompt, index) for index in range(n)]
+
+    def _sampling(self, request: GenerationRequest) -> Sampling:
+        if request.named is None:
+            return request.sampling
+        return request.sampling.advised(self.package.manifest.sampling, request.named)
 
     def status(self) -> EngineStatus:
         return EngineStatus(

@@ -87,7 +87,8 @@ class Prediction:
 class GenerationRequest:
     """One answer to generate.
 
-    `prompt` are token ids, at least one. `max_tokens` bounds the answer (None: what the context
+    `prompt` are token ids, at least one. Of `sampling` the fields in `named` stand, the others are
+    as the package advises (None: all stand). `max_tokens` bounds the answer (None: what the context
     leaves). `ignore_eos` goes on past end-of-sequence. The answer ends before the first of the
     strings `stop` that it would contain, and before any of `stop_ids`; neither is looked at until
     it has `sampling.min_tokens` tokens, nor outside what `stop_scope` makes, where there is one
@@ -107,6 +108,7 @@ class GenerationRequest:
     max_tokens: int | None = None
     ignore_eos: bool = False
     sampling: Sampling = field(default_factory=Sampling)
+    named: frozenset[str] | None = None
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     stop_scope: Callable[[], Scope] | None = field(default=None, compare=False)

@@ -1,8 +1,9 @@
 """What requests say about how an answer is drawn and where it ends, the same on every endpoint.
 
-What is absent is neutral; an absent temperature is the gateway's setting. Its default is 0 and not
-OpenAI's 1: the most likely token is the one choice that needs no seed to be repeated and that every
-drafter can propose, so answers are reproducible and the most drafts are accepted.
+What is absent is neutral where a temperature is given, by the request or else by the gateway's
+settings. Where none is, the package says how its model is best sampled (as vLLM has it with a
+checkpoint's generation config), and what the request does give stands. A package that says nothing
+takes the most likely token: that needs no seed to be repeated, and accepts the most drafts.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Decoding:
     to be, for whom, and by whose key."""
 
     sampling: Sampling = field(default_factory=Sampling)
+    named: frozenset[str] | None = None
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -84,6 +86,7 @@ class Decoding:
             max_tokens=max_tokens,
             ignore_eos=self.ignore_eos,
             sampling=self.sampling,
+            named=self.named,
             stop=self.stop,
             stop_ids=self.stop_ids,
             stop_scope=self.stop_scope,
@@ -106,8 +109,10 @@ def parse_decoding(
     Raises `UserError` that names the field: `invalid_type`, `invalid_value`,
     `unsupported_value`, `missing_required_parameter`.
     """
+    sampling, named = parse_sampling(document, settings.temperature)
     return Decoding(
-        sampling=parse_sampling(document, settings.temperature),
+        sampling=sampling,
+        named=named,
         stop=parse_stop(document),
         stop_ids=parse_stop_ids(document),
         ignore_eos=optional(document, "ignore_eos", bool) or False,
@@ -118,9 +123,13 @@ def parse_decoding(
     )
 
 
-def parse_sampling(document: Mapping[str, Any], temperature: float) -> Sampling:
-    """`temperature` is that of a document that names none."""
-    given: dict[str, Any] = {"temperature": temperature}
+def parse_sampling(
+    document: Mapping[str, Any], temperature: float | None
+) -> tuple[Sampling, frozenset[str] | None]:
+    """`temperature` is that of a document that names none (None: the package's). With what is
+    asked for come the names of what was given where the package says the rest (None: it does
+    not)."""
+    given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
     seed = document.get("seed")
     if beyond_integers(seed):
         raise out_of_range(seed, LEAST_SEED, MOST_SEED, "seed")
@@ -130,7 +139,8 @@ def parse_sampling(document: Mapping[str, Any], temperature: float) -> Sampling:
     for name in INTEGERS:
         if document.get(name) is not None:
             given[name] = typed(document[name], int, name)
-    return Sampling(**given, logit_bias=parse_logit_bias(document))
+    named = None if "temperature" in given else frozenset(given)
+    return Sampling(**given, logit_bias=parse_logit_bias(document)), named
 
 
 def parse_logit_bias(document: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:

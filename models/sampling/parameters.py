@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from models.errors import UserError
 
@@ -15,6 +16,8 @@ SEED_BITS = 53
 
 LEAST_SEED, MOST_SEED = -(1 << 63), (1 << 63) - 1
 MOST_BIASED = 1024
+ADVISED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""What the makers of a checkpoint may say of how it is best sampled (`generation_config.json`)."""
 
 _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
@@ -94,6 +97,13 @@ class Sampling:
     def plain(self) -> bool:
         """The most likely token of the target as it is."""
         return self.greedy and not (self.penalised or self.logit_bias or self.min_tokens)
+
+    def advised(self, advice: Mapping[str, float], named: Collection[str]) -> Sampling:
+        """Itself as `advice` has it (of the names in `ADVISED`), but for the fields in `named`."""
+        said: dict[str, Any] = {
+            name: int(value) if name == "top_k" else float(value) for name, value in advice.items()
+        }
+        return replace(self, **{name: said[name] for name in said.keys() - set(named)})
 
     def with_seed(self) -> Sampling:
         """Itself, with a fresh random seed where it has none."""
