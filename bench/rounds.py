@@ -1,8 +1,11 @@
 """What a round takes beside its runs: sessions that do nothing, in the whole gateway.
 
-Every run of a graph returns at once, with made-up logits. What is left of a round is the gateway's
-own: the event loop, the handing over to the device's thread and back, binding, verification, the
-decision, and the events that go to a WebSocket, whose client is a process of its own.
+Every run of a graph only waits, and returns made-up logits. What is left of a round, from the end
+of one run of the target to the begin of the next without the drafters' runs between them, is the
+gateway's own: binding, verification, the decision, handing over between threads, and the events
+that go to a WebSocket, whose client is a process of its own. Where a run takes no time at all,
+nothing can be done beside it; where it takes some, what is said of one round may be sent during
+the next.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import argparse
 import asyncio
 import multiprocessing
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -27,7 +30,6 @@ from bench.gateway_process import free_port
 from bench.report import Findings, Promise, Table
 from bench.setup import Setup, progress
 from gateway.engine.engine import Engine
-from gateway.engine.observer import Observer, RoundSeen
 from gateway.http.app import make_app, make_runner
 from gateway.http.gateway import Gateway
 from gateway.settings import Settings
@@ -42,6 +44,7 @@ _CIRCLE = 48
 _SURPRISES = 5
 """One token in so many is not the one that n-grams foresee."""
 
+_LONGEST_MS = 1000.0
 _SETTLE_ROUNDS = 20
 _WARM_TOKENS = 64
 _PROMPT = "Tell me a long story about a ship."
@@ -50,6 +53,12 @@ _PROMPT = "Tell me a long story about a ship."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=int, default=512, metavar="N", help="of each answer; default: 512"
+    )
+    parser.add_argument(
+        "--session-ms",
+        default="0,5",
+        metavar="MS,...",
+        help="milliseconds that a run waits; default: 0,5",
     )
     parser.add_argument(
         "--repeats",
@@ -75,8 +84,24 @@ def run(parsed: argparse.Namespace, setup: Setup) -> Findings:
             " them.",
             code="usage",
         )
-    measured = uvloop.run(_measure(setup, ways, parsed.tokens, repeats))
-    return findings(measured, {"tokens": parsed.tokens, "repeats": repeats})
+    waits = _waits(parsed.session_ms)
+    measured = uvloop.run(_measure(setup, ways, waits, parsed.tokens, repeats))
+    described = {"tokens": parsed.tokens, "repeats": repeats, "session_ms": waits}
+    return findings(measured, described)
+
+
+def _waits(text: str) -> list[float]:
+    try:
+        waits = [float(part) for part in text.split(",")]
+    except ValueError:
+        waits = []
+    if not waits or not all(0 <= ms <= _LONGEST_MS for ms in waits):
+        raise UserError(
+            f"--session-ms {text!r}: milliseconds from 0 to {_LONGEST_MS:g} with commas between"
+            " them, as in 0,5.",
+            code="usage",
+        )
+    return waits
 
 
 def ways_of(setup: Setup) -> dict[str, Mapping[str, Any]]:
@@ -100,10 +125,29 @@ class Rounds:
 
 
 class NullRuns:
-    """Stands for ONNX Runtime while `replaced` is entered. `seconds` is what it took itself."""
+    """Stands for ONNX Runtime while `replaced` is entered: a run waits for `wait_ms`, holding the
+    interpreter no more than a real one. `rounds` has what lay between the target's runs."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.wait_ms = 0.0
+        self.rounds = Rounds()
+        self._ended: float | None = None
+        self._drafted = 0.0
+
+    def begin(self, wait_ms: float) -> Rounds:
+        """An answer follows, whose rounds go into what this returns."""
+        self.wait_ms, self.rounds, self._ended = wait_ms, Rounds(), None
+        return self.rounds
+
+    def note(self, started: float, ended: float, tokens: int | None) -> None:
+        """A run of the target with so many tokens, or of a drafter (None)."""
+        if tokens is None:
+            self._drafted += ended - started
+            return
+        if self._ended is not None:
+            self.rounds.taken_ms.append((started - self._ended - self._drafted) * 1e3)
+            self.rounds.verified.append(tokens - 1)
+        self._ended, self._drafted = ended, 0.0
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -111,8 +155,11 @@ class NullRuns:
 
         def run(binding: Binding, why: str = "") -> None:
             started = time.perf_counter()
-            fill(binding.arrays)
-            self.seconds += time.perf_counter() - started
+            time.sleep(self.wait_ms / 1e3)
+            arrays = binding.arrays
+            fill(arrays)
+            tokens = arrays["input_ids"].size if "logits_index" in arrays else None
+            self.note(started, time.perf_counter(), tokens)
 
         Binding.run = run  # type: ignore[method-assign,assignment]
         try:
@@ -157,77 +204,46 @@ def _behind_drafts(token: int, steps: int) -> list[int]:
     return drafts
 
 
-class _Watching:
-    """Passes on what an engine tells, and takes the time of its rounds."""
-
-    def __init__(self, observer: Observer, runs: NullRuns) -> None:
-        self._observer = observer
-        self._runs = runs
-        self._last = (0.0, 0.0)
-        self.rounds = Rounds()
-
-    def begin(self) -> Rounds:
-        self.rounds = Rounds()
-        return self.rounds
-
-    def started(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
-        self._observer.started(waited, prompt_tokens, cached_tokens)
-
-    def first_token(self, seconds: float) -> None:
-        self._observer.first_token(seconds)
-
-    def more_tokens(self, count: int, seconds: float) -> None:
-        self._observer.more_tokens(count, seconds)
-
-    def round(self, seen: RoundSeen) -> None:
-        self._observer.round(seen)
-        now, run = time.perf_counter(), self._runs.seconds
-        before, run_before = self._last
-        self._last = (now, run)
-        if before:
-            self.rounds.taken_ms.append(((now - before) - (run - run_before)) * 1e3)
-            self.rounds.verified.append(seen.verified)
-
-    def ended(self, reason: str, seconds: float) -> None:
-        self._observer.ended(reason, seconds)
-        self._last = (0.0, 0.0)
-
-
 async def _measure(
-    setup: Setup, ways: Mapping[str, Mapping[str, Any]], tokens: int, repeats: int
-) -> dict[str, list[Rounds]]:
+    setup: Setup,
+    ways: Mapping[str, Mapping[str, Any]],
+    waits: Sequence[float],
+    tokens: int,
+    repeats: int,
+) -> dict[tuple[str, float], list[Rounds]]:
     runs = NullRuns()
-    measured: dict[str, list[Rounds]] = {name: [] for name in ways}
-    async with _gateway(setup, runs) as (port, watching):
+    measured: dict[tuple[str, float], list[Rounds]] = {
+        (name, wait): [] for wait in waits for name in ways
+    }
+    async with _gateway(setup) as port:
         for speculation in ways.values():
             await _ask(port, speculation, _WARM_TOKENS)
         with runs.replaced():
             for repeat in range(1, repeats + 1):
-                for name, speculation in ways.items():
-                    rounds = watching.begin()
-                    await _ask(port, speculation, tokens)
+                for (name, wait), answers in measured.items():
+                    rounds = runs.begin(wait)
+                    await _ask(port, ways[name], tokens)
                     del rounds.taken_ms[:_SETTLE_ROUNDS], rounds.verified[:_SETTLE_ROUNDS]
-                    measured[name].append(rounds)
+                    answers.append(rounds)
                 progress(f"rounds: {repeat} of {repeats}")
     return measured
 
 
 @asynccontextmanager
-async def _gateway(setup: Setup, runs: NullRuns) -> AsyncIterator[tuple[int, _Watching]]:
+async def _gateway(setup: Setup) -> AsyncIterator[int]:
     """A gateway in this process, on a port of the loopback interface."""
     port = free_port()
     settings = Settings(package=setup.package.path, port=port, threads=setup.threads, slots=1)
     gateway = Gateway(settings)
-    name = setup.package.manifest.name
-    watching = _Watching(gateway.metrics.of(name), runs)
+    observer = gateway.metrics.of(setup.package.manifest.name)
     runner = make_runner(make_app(gateway), gateway.limits)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         gateway.engine = await Engine.start(
-            setup.package, settings.engine_options, observer=watching
+            setup.package, settings.engine_options, observer=observer
         )
-        yield port, watching
+        yield port
     finally:
         await runner.shutdown()
         await runner.cleanup()
@@ -257,37 +273,35 @@ def _client(port: int, speculation: dict[str, Any], tokens: int) -> None:
     asyncio.run(ask())
 
 
-def findings(measured: Mapping[str, list[Rounds]], settings: Mapping[str, Any]) -> Findings:
-    """`measured` are the answers of each way."""
-    figures, rows, promises = {}, [], []
-    for name, answers in measured.items():
-        medians = [median(answer.taken_ms) for answer in answers if answer.taken_ms]
+def findings(
+    measured: Mapping[tuple[str, float], list[Rounds]], settings: Mapping[str, Any]
+) -> Findings:
+    """`measured` are the answers of each way, and of each time that a run takes in it."""
+    figures, rows, promises = [], [], []
+    for (name, wait), answers in measured.items():
+        means = [fmean(answer.taken_ms) for answer in answers if answer.taken_ms]
         taken = [ms for answer in answers for ms in answer.taken_ms]
-        verified = [count for answer in answers for count in answer.verified]
-        middle = median(medians)
-        figures[name] = {
-            "rounds": len(taken),
-            "median_ms": middle,
-            "mean_ms": fmean(taken),
-            "p95_ms": float(np.quantile(taken, 0.95)),
-            "verified": fmean(verified),
-        }
-        rows.append(
-            (
-                name,
-                str(len(taken)),
-                f"{fmean(verified):.2f}",
-                f"{middle:.3f}",
-                f"{min(medians):.3f}",
-                f"{max(medians):.3f}",
-                f"{float(np.quantile(taken, 0.95)):.3f}",
-            )
+        verified = fmean(count for answer in answers for count in answer.verified)
+        middle, mean, late = median(taken), median(means), float(np.quantile(taken, 0.95))
+        figures.append(
+            {
+                "way": name,
+                "session_ms": wait,
+                "rounds": len(taken),
+                "mean_ms": mean,
+                "median_ms": middle,
+                "p95_ms": late,
+                "verified": verified,
+            }
         )
-        promises.append(Promise(f"a round beside its runs, {name}", middle, "<=", BOUND_MS, "ms"))
-    header = ("", "rounds", "draft tokens", "median", "least", "most", "95 %")
-    return Findings(
-        settings,
-        {"ways": figures},
-        promises,
-        (Table("Milliseconds of a round beside its runs: medians of answers", header, rows),),
-    )
+        shown = (mean, min(means), max(means), middle, late)
+        rows.append((name, f"{wait:g}", str(len(taken)), f"{verified:.2f}", *map(_ms, shown)))
+        told = f"a round beside its runs of {wait:g} ms, {name}"
+        promises.append(Promise(told, mean, "<=", BOUND_MS, "ms"))
+    header = ("", "run ms", "rounds", "draft tokens", "mean", "least", "most", "median", "95 %")
+    title = "Milliseconds of a round beside its runs: means of answers, and single rounds"
+    return Findings(settings, {"ways": figures}, promises, (Table(title, header, rows),))
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3f}"

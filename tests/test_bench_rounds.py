@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.rounds import Rounds, behind, fill, findings, run
+from bench.rounds import NullRuns, Rounds, behind, fill, findings, run
 from bench.setup import Setup
 from models.errors import UserError
 from models.package import load_package
@@ -61,24 +61,52 @@ def test_other_graphs_are_left_alone() -> None:
     assert arrays["sources"].tolist() == [0, 1, 2]
 
 
-def test_the_median_of_answers_is_judged() -> None:
-    answers = [Rounds([0.2, 0.2, 9.0], [0, 0, 0]), Rounds([0.3], [1]), Rounds([0.1], [3])]
-    found = findings({"off": answers, "ngram": [Rounds([0.4], [2])]}, {"tokens": 100})
+def test_the_median_of_the_means_of_answers_is_judged() -> None:
+    answers = [Rounds([0.2, 0.2, 8.0], [0, 0, 0]), Rounds([0.3], [1]), Rounds([0.1], [3])]
+    measured = {("off", 0.0): answers, ("ngram", 5.0): [Rounds([0.4], [2])]}
+    found = findings(measured, {"tokens": 100})
     assert [(promise.measured, promise.held) for promise in found.promises] == [
-        (pytest.approx(0.2), True),
+        (pytest.approx(0.3), True),
         (pytest.approx(0.4), False),
     ]
-    assert found.figures["ways"]["off"]["rounds"] == 5
-    assert found.figures["ways"]["off"]["verified"] == pytest.approx(4 / 5)
+    first, second = found.figures["ways"]
+    assert (first["way"], first["session_ms"], first["rounds"]) == ("off", 0.0, 5)
+    assert first["verified"] == pytest.approx(4 / 5)
+    assert first["median_ms"] == pytest.approx(0.2)
+    assert (second["way"], second["session_ms"]) == ("ngram", 5.0)
+
+
+def test_a_round_lies_between_two_runs_of_the_target_without_the_drafters() -> None:
+    runs = NullRuns()
+    rounds = runs.begin(0.0)
+    runs.note(1.0, 1.5, None)
+    runs.note(2.0, 2.5, 1)
+    runs.note(2.6, 2.7, None)
+    runs.note(2.7, 2.8, None)
+    runs.note(3.0, 3.5, 4)
+    runs.note(3.6, 4.0, 1)
+    assert rounds.taken_ms == pytest.approx([300.0, 100.0])
+    assert rounds.verified == [3, 0]
+    assert runs.begin(5.0).taken_ms == []
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "0,", "5000"])
+def test_times_of_runs_that_cannot_be_are_refused(
+    text: str, tiny_package: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["rounds", "--package", str(tiny_package), f"--session-ms={text}"]
+    assert main(arguments) == 2
+    assert "milliseconds from 0 to 1000 with commas" in capfd.readouterr().err
 
 
 def test_a_short_run(tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["rounds", "--package", str(tiny_package), "--tokens", "80", "--repeats", "1"]
+    arguments = ["rounds", "--package", str(tiny_package), "--tokens", "80"]
+    arguments += ["--repeats", "1", "--session-ms", "0,1"]
     assert main(arguments) in (0, 1)
     out = capfd.readouterr().out
     assert "Milliseconds of a round beside its runs" in out
-    assert "a round beside its runs, off" in out
-    assert "a round beside its runs, ngram" in out
+    assert "a round beside its runs of 1 ms, off" in out
+    assert "a round beside its runs of 0 ms, ngram" in out
 
 
 @pytest.mark.parametrize("wrong", [["--tokens", "79"], ["--repeats", "0"]])

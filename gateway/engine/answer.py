@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from gateway.engine.costs.run_costs import RunCosts
@@ -25,6 +26,7 @@ from gateway.engine.requests import (
 from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
+from gateway.engine.solo import Relay, RelayedObserver, Rounds, Solo, now
 from gateway.engine.transcript import Said, Transcript
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
@@ -215,16 +217,50 @@ class Answer:
         try:
             drafting = self._begin_drafting(stream, token)
             while self._transcript.reason is None:
-                token = await self._round(stream, token, drafting)
+                if self._goes_alone(drafting):
+                    token = await self._alone(stream, token, drafting)
+                else:
+                    token = await self._round(stream, token, drafting, self._resources.service)
         finally:
             self._resources.streams.leave(stream)
 
-    async def _round(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
+    def _goes_alone(self, drafting: Drafting | None) -> bool:
+        """Whether the next rounds may be made on the thread of the runs. What is spread in time,
+        what moves K/V between runs, and drafters with a thread of their own need the event loop."""
+        service = self._resources.service
+        if self._pacer is not None or self._request.speculation.branches > 1:
+            return False
+        elsewhere = service.overlaps and drafting is not None and drafting.learned
+        return service.idle and len(self._resources.streams) == 1 and not elsewhere
+
+    async def _alone(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
+        """As many rounds as nobody else wants the models for; the next token."""
+        relay = Relay(asyncio.get_running_loop())
+        emit, observer = self._emit, self._record.observer
+
+        def rounds(solo: Solo) -> int:
+            following = token
+            while self._transcript.reason is None and not solo.wanted:
+                following = now(self._round(stream, following, drafting, solo))
+                relay.post()
+            return following
+
+        self._emit = partial(relay.put, emit)
+        self._record.observer = RelayedObserver(observer, relay)
+        try:
+            return await self._resources.service.alone(stream.slot, rounds)
+        finally:
+            relay.deliver()
+            self._emit, self._record.observer = emit, observer
+
+    async def _round(
+        self, stream: Stream, token: int, drafting: Drafting | None, rounds: Rounds
+    ) -> int:
         """`token` is committed, but its K/V comes with this run; the next such token."""
         clock = RoundClock(self._resources, drafting)
         slot = stream.slot
-        offer = NOTHING if drafting is None else await self._propose(drafting)
-        verified = await self._resources.service.decode(slot, token, offer)
+        offer = NOTHING if drafting is None else await self._propose(drafting, rounds)
+        verified = await rounds.decode(slot, token, offer)
         draft = verified.draft
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
@@ -262,15 +298,15 @@ class Answer:
         drafting.commit((token,))
         return drafting
 
-    async def _propose(self, drafting: Drafting) -> Offer:
+    async def _propose(self, drafting: Drafting, rounds: Rounds) -> Offer:
         """A draft of what is left of the answer but for the bonus token.
 
         The slot has room for all of the answer, and so for all tokens of such a tree.
         """
-        if self._compacted is not None and self._resources.service.overlaps:
+        if self._compacted is not None and rounds.overlaps:
             # Drafts have a thread of their own: what they read is in place first.
             await asyncio.shield(self._compacted)
-        offer = await drafting.propose(self._transcript.left - 1, self._rule.trim)
+        offer = await drafting.propose(self._transcript.left - 1, self._rule.trim, rounds)
         self._record.draft_ms = drafting.spent_ms
         return offer
 

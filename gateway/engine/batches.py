@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
 from gateway.engine.policies.allocation import allocate
-from gateway.engine.policies.offers import Offer
-from gateway.engine.waiting import Drafted, WaitingDraft, WaitingRow
+from gateway.engine.policies.offers import Offer, make_row
+from gateway.engine.waiting import Drafted, RunRow, WaitingDraft
 from models.draft import Draft
+from models.slots import Slot
 
 
-def share(decodes: Sequence[WaitingRow], prefills: Sequence[WaitingRow], costs: RunCosts) -> None:
+def offered(slot: Slot, token: int, offer: Offer) -> RunRow:
+    """The row of `token`, the last committed one, with all of `offer` behind it."""
+    whole = offer.first(len(offer.order))
+    return RunRow(make_row(slot, token, whole), offer, whole)
+
+
+def share(decodes: Sequence[RunRow], prefills: Sequence[RunRow], costs: RunCosts) -> None:
     """Have every row of a run verify what of its offer is worth a place there."""
     offers = [item.offer for item in decodes if item.offer is not None]
     if not any(offer.order for offer in offers):

@@ -13,7 +13,7 @@ from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.policies.base import LONGEST_DRAFT, Candidate, Policy
 from gateway.engine.policies.offers import NOTHING, Offer
-from gateway.engine.service import ModelService
+from gateway.engine.solo import Rounds
 from models.draft import Draft
 from models.drafters.cascade import Cascade
 from models.drafters.grammar import GrammarDrafter, Grammatical
@@ -23,9 +23,6 @@ _MOST_HANDOVER_MS = 1.0
 
 class Resources(Protocol):
     """What drafting needs of its engine."""
-
-    @property
-    def service(self) -> ModelService: ...
 
     @property
     def drafters(self) -> Drafters: ...
@@ -63,6 +60,11 @@ class Drafting:
         self.spent_ms = 0.0
         self.run_ms = 0.0
 
+    @property
+    def learned(self) -> bool:
+        """Whether a drafter is among its drafters whose graphs are run."""
+        return bool(self._candidates)
+
     def reset(self, prompt: Sequence[int]) -> None:
         self._cascade.reset(prompt)
 
@@ -71,8 +73,8 @@ class Drafting:
         self._proposed = Draft()
         self._cascade.commit(tokens)
 
-    async def propose(self, room: int, trim: Callable[[Draft], Draft]) -> Offer:
-        """An offer of at most `room` tokens, cut by the rule's own `trim`."""
+    async def propose(self, room: int, trim: Callable[[Draft], Draft], rounds: Rounds) -> Offer:
+        """An offer of at most `room` tokens, cut by the rule's own `trim`; `rounds` run graphs."""
         budget = self._policy.budget(self._fitting(room))
         if budget == 0:
             return NOTHING
@@ -81,7 +83,7 @@ class Drafting:
         plan = self._policy.plan(draft, self._candidates, self._load(), budget)
         if plan is not None:
             self._spend_since(started)
-            await self._run(plan.name, plan.budget)
+            await self._run(plan.name, plan.budget, rounds)
             started = time.perf_counter()
             draft = self._fitted(self._cascade.join(budget), budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
@@ -98,15 +100,14 @@ class Drafting:
     def _fitted(self, draft: Draft, budget: int) -> Draft:
         return draft if self._grammar is None else self._grammar.fit(draft, budget)
 
-    async def _run(self, name: str, budget: int) -> None:
+    async def _run(self, name: str, budget: int, rounds: Rounds) -> None:
         """Have a learned drafter propose; nothing comes of one that fails."""
-        service = self._resources.service
         propose = partial(self._cascade.propose_learned, name, budget)
         alone, started = len(self._resources.streams) == 1, time.perf_counter()
         try:
-            drafted = await service.draft(self._stream.slot, propose)
+            drafted = await rounds.draft(self._stream.slot, propose)
         except Exception as error:
-            if service.closed:
+            if rounds.closed:
                 raise
             self._resources.drafters.note_failure(name, error)
             self._cascade.drop(name)

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from gateway.engine.batches import share, timed_drafts
+from gateway.engine.batches import offered, share, timed_drafts
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
 from gateway.engine.device_turns import DeviceTurns
-from gateway.engine.policies.offers import NOTHING, Offer, make_row
+from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.pulse import Pulse
+from gateway.engine.solo import Solo
 from gateway.engine.waiting import (
     Drafted,
     Lane,
@@ -45,7 +46,8 @@ class ModelService:
     are one job, answered when all are done, and go before target runs, but not twice in a row past
     a decode row that waits: so neither a first draft nor a chunk starts a run that the others' rows
     miss. With `overlap` (a device of its own) drafts have a thread of their own; a chunk alone then
-    still waits for the rows that drafts precede. With `apart` chunks run alone, in turns with
+    still waits for the rows that drafts precede. A stream that nobody else waits beside may have
+    its rounds made on the target's thread (`alone`). With `apart` chunks run alone, in turns with
     decode rows: beside a chunk a run is of no shape that a device has captured. `worker` is the
     thread of the target's runs, where it was loaded on one.
     """
@@ -73,9 +75,12 @@ class ModelService:
         self._drafting: dict[Slot, asyncio.Future[Any]] = {}
         self._prefill_turn = False
         self._drafted_last = False
-        pulse, turns = pulse or Pulse(), turns or DeviceTurns()
-        self._target = Lane(worker or Worker("target"), pulse, turns)
-        self._drafter = Lane(Worker("drafter"), pulse, turns) if overlap else self._target
+        self._solo: Solo | None = None
+        self._pulse, self._device_turns = pulse or Pulse(), turns or DeviceTurns()
+        self._target = Lane(worker or Worker("target"), self._pulse, self._device_turns)
+        self._drafter = self._target
+        if overlap:
+            self._drafter = Lane(Worker("drafter"), self._pulse, self._device_turns)
         self._closed = False
 
     @property
@@ -95,15 +100,15 @@ class ModelService:
     async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified:
         """Run `token`, the last committed one, and verify what of `offer` pays for all rows of the
         run together."""
-        whole = offer.first(len(offer.order))
-        row = make_row(slot, token, whole)
+        item = offered(slot, token, offer)
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        return await self._submit_row(self._decodes, WaitingRow(row, 0, offer, whole, future))
+        waiting = WaitingRow(item.row, offer, item.draft, 0, future)
+        return await self._submit_row(self._decodes, waiting)
 
     async def prefill(self, row: Row, order: int) -> Verified:
         """Run a chunk of a prompt. The prompt of lowest `order` is prefilled first."""
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        return await self._submit_row(self._prefills, WaitingRow(row, order, None, Draft(), future))
+        return await self._submit_row(self._prefills, WaitingRow(row, None, Draft(), order, future))
 
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
         """Have `propose`, which runs a graph on the state of `slot`, called on a worker thread.
@@ -126,21 +131,56 @@ class ModelService:
         """What ends when nobody drafts on the state of `slot` any more; None: nobody does."""
         return self._drafting.get(slot)
 
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, and rounds may be made `alone`."""
+        queued = self._decodes or self._prefills or self._drafts or self._turns
+        return not (queued or self._closed or self._device_turns.shared)
+
+    async def alone(self, slot: Slot, rounds: Callable[[Solo], Result]) -> Result:
+        """Have `rounds` of the answer in `slot` called on the target's thread, within `begun`; they
+        end when the thread is `wanted`, which whatever is asked of this service makes it.
+
+        Where the caller is cancelled, nothing that they hold is touched any more when this raises.
+        """
+        solo = Solo(self._run, self._costs, self._pulse, self._device_turns)
+
+        def begun() -> Result:
+            with solo.begun():
+                return rounds(solo)
+
+        waiting = self._queue_turn(begun, slot)
+        self._solo = solo
+        try:
+            result: Result = await self._turn_of(waiting)
+        except asyncio.CancelledError:
+            solo.leave()
+            raise
+        finally:
+            self._solo = None
+        return result
+
     async def turn(self, function: Callable[[], Result]) -> Result:
         """Have `function`, which may run the target, called in a run's place: when those whom the
         last run answered have read their rows, which the next one overwrites. What it raises is
         raised here."""
+        result: Result = await self._turn_of(self._queue_turn(function))
+        return result
+
+    def _queue_turn(self, function: Callable[[], Any], slot: Slot | None = None) -> WaitingTurn:
         self._require_open()
-        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future())
+        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future(), slot)
         self._turns.append(waiting)
         self._wake(self._target)
+        return waiting
+
+    async def _turn_of(self, waiting: WaitingTurn) -> Any:
         try:
-            result: Result = await waiting.future
+            return await waiting.future
         except asyncio.CancelledError:
             if waiting in self._turns:
                 self._turns.remove(waiting)
             raise
-        return result
 
     def call(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         """Queue `function`, which runs no target, for the target's thread now, between runs."""
@@ -148,11 +188,13 @@ class ModelService:
             refused: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             refused.set_exception(_closing())
             return refused
+        self._call_back()
         return self._target.worker.submit(function)
 
     async def close(self) -> None:
         """Wait for what runs and end the workers. What waits is refused."""
         self._closed = True
+        self._call_back()
         for lane in {self._target, self._drafter}:
             await asyncio.to_thread(lane.worker.shutdown)
 
@@ -171,7 +213,13 @@ class ModelService:
                 queue.remove(waiting)
             raise
 
+    def _call_back(self) -> None:
+        """Have the thread back soon, where a stream has it for itself."""
+        if self._solo is not None:
+            self._solo.call_back()
+
     def _wake(self, lane: Lane) -> None:
+        self._call_back()
         if not lane.busy:
             lane.busy = True
             asyncio.get_running_loop().call_soon(self._start, lane)
@@ -194,9 +242,13 @@ class ModelService:
 
     def _start_turn(self, waiting: WaitingTurn) -> None:
         done = self._target.worker.submit(waiting.function)
+        if waiting.slot is not None:
+            self._drafting[waiting.slot] = done
         done.add_done_callback(lambda finished: self._finish_turn(waiting, finished))
 
     def _finish_turn(self, waiting: WaitingTurn, finished: asyncio.Future[Any]) -> None:
+        if waiting.slot is not None:
+            self._drafting.pop(waiting.slot, None)
         error = finished.exception()
         if error is not None:
             self._refuse([waiting], error)

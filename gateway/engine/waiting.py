@@ -37,15 +37,19 @@ class Drafted(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class WaitingRow:
+class RunRow:
     """A chunk of a prompt where nothing was offered; else all of `offer`, until the run takes a
     part of it."""
 
     row: Row
-    order: int
     offer: Offer | None
     draft: Draft
-    future: asyncio.Future[Verified] = field(repr=False)
+
+    @property
+    def shape(self) -> RunShape:
+        """Of a run of this row alone."""
+        row = self.row
+        return RunShape.of([(row.past, len(row.tokens))], tree=row.parents is not None)
 
     def take(self, count: int) -> None:
         """Verify the first `count` tokens of the offer."""
@@ -53,6 +57,12 @@ class WaitingRow:
         if count < len(self.offer.order):
             self.draft = self.offer.first(count)
             self.row = make_row(self.row.slot, self.row.tokens[0], self.draft)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRow(RunRow):
+    order: int
+    future: asyncio.Future[Verified] = field(repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,8 +74,11 @@ class WaitingDraft:
 
 @dataclass(slots=True, eq=False)
 class WaitingTurn:
+    """`slot` is one whose state it works on."""
+
     function: Callable[[], Any]
     future: asyncio.Future[Any] = field(repr=False)
+    slot: Slot | None = None
 
 
 Waiting = WaitingRow | WaitingDraft | WaitingTurn
