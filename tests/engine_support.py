@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -76,11 +77,13 @@ class Answered:
 
 
 class GatedTarget(Target):
-    """A target whose runs can be recorded, held and made to fail.
+    """A target whose runs can be recorded, held, slowed down and made to fail.
 
-    `runs` are the rows of every run. While `gate` is clear a run waits; `started` counts the runs
-    that have come so far. A run whose rows satisfy `broken` raises.
+    `runs` are the rows of every run. While `gate` is clear a run waits, and for `seconds` always. A
+    run whose rows satisfy `broken` raises.
     """
+
+    seconds = 0.0
 
     def __init__(self, package: Package) -> None:
         provider = select_provider("cpu", package.manifest.target.device)
@@ -93,6 +96,8 @@ class GatedTarget(Target):
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         self.runs.append(list(rows))
         assert self.gate.wait(20), "a test forgot to open the gate"
+        if self.seconds:
+            time.sleep(self.seconds)
         if self.broken(rows):
             raise RuntimeError("the kernel failed")
         return super().run(rows)

@@ -112,6 +112,7 @@ async def five_more_runs(engine: TestEngine) -> None:
 
 async def test_a_reader_sees_every_round_as_it_comes(tiny_package: Path, answer: list[int]) -> None:
     async with running(tiny_package) as engine, opened(engine, most=10) as generation:
+        engine.target.seconds = 0.01
         seen = [event.ids async for event in generation if isinstance(event, Delta)]
     assert seen == [(token,) for token in answer[:10]]
 

@@ -149,12 +149,14 @@ class ModelService:
             with solo.begun():
                 return rounds(solo)
 
-        waiting = self._queue_turn(begun, slot)
+        waiting = self._queue_turn(begun)
         self._solo = solo
         try:
             result: Result = await self._turn_of(waiting)
         except asyncio.CancelledError:
             solo.leave()
+            if solo.drafting and waiting.done is not None:
+                self._note_drafting([slot], waiting.done)
             raise
         finally:
             self._solo = None
@@ -167,9 +169,9 @@ class ModelService:
         result: Result = await self._turn_of(self._queue_turn(function))
         return result
 
-    def _queue_turn(self, function: Callable[[], Any], slot: Slot | None = None) -> WaitingTurn:
+    def _queue_turn(self, function: Callable[[], Any]) -> WaitingTurn:
         self._require_open()
-        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future(), slot)
+        waiting = WaitingTurn(function, asyncio.get_running_loop().create_future())
         self._turns.append(waiting)
         self._wake(self._target)
         return waiting
@@ -241,14 +243,10 @@ class ModelService:
                 self._wake(self._target)  # a chunk may have waited for drafts that have left
 
     def _start_turn(self, waiting: WaitingTurn) -> None:
-        done = self._target.worker.submit(waiting.function)
-        if waiting.slot is not None:
-            self._drafting[waiting.slot] = done
+        waiting.done = done = self._target.worker.submit(waiting.function)
         done.add_done_callback(lambda finished: self._finish_turn(waiting, finished))
 
     def _finish_turn(self, waiting: WaitingTurn, finished: asyncio.Future[Any]) -> None:
-        if waiting.slot is not None:
-            self._drafting.pop(waiting.slot, None)
         error = finished.exception()
         if error is not None:
             self._refuse([waiting], error)
@@ -265,15 +263,23 @@ class ModelService:
         self._drafts.clear()
         self._drafted_last = True
         done = self._drafter.worker.submit(timed_drafts, batch)
-        for item in batch:
-            self._drafting[item.slot] = done
+        self._note_drafting([item.slot for item in batch], done)
         done.add_done_callback(lambda finished: self._finish_drafts(batch, finished))
+
+    def _note_drafting(self, slots: Sequence[Slot], done: asyncio.Future[Any]) -> None:
+        for slot in slots:
+            self._drafting[slot] = done
+
+        def ended(_: asyncio.Future[Any]) -> None:
+            for slot in slots:
+                del self._drafting[slot]
+
+        done.add_done_callback(ended)
 
     def _finish_drafts(
         self, batch: list[WaitingDraft], finished: asyncio.Future[list[Drafted | Exception]]
     ) -> None:
         for item, result in zip(batch, finished.result(), strict=True):
-            self._drafting.pop(item.slot, None)
             if item.future.done():
                 continue
             if isinstance(result, Exception):

@@ -53,6 +53,8 @@ class Solo:
 
     overlaps = False
     closed = False
+    drafting = False
+    """A drafter runs, which holds its slot's state beyond `leave`."""
 
     def __init__(
         self,
@@ -105,10 +107,15 @@ class Solo:
 
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
         """As `ModelService.draft`."""
-        with self._running():
-            started = time.perf_counter()
-            draft = propose()
-            return Drafted(draft, (time.perf_counter() - started) * 1e3)
+        self.drafting = True
+        try:
+            with self._running():
+                started = time.perf_counter()
+                draft = propose()
+                run_ms = (time.perf_counter() - started) * 1e3
+        finally:
+            self.drafting = False
+        return Drafted(draft, run_ms)
 
     @contextmanager
     def _running(self) -> Iterator[None]:

@@ -74,11 +74,11 @@ class WaitingDraft:
 
 @dataclass(slots=True, eq=False)
 class WaitingTurn:
-    """`slot` is one whose state it works on."""
+    """`done` is the job on the worker, from when it begins."""
 
     function: Callable[[], Any]
     future: asyncio.Future[Any] = field(repr=False)
-    slot: Slot | None = None
+    done: asyncio.Future[Any] | None = field(default=None, repr=False)
 
 
 Waiting = WaitingRow | WaitingDraft | WaitingTurn
