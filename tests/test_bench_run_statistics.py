@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.run.statistics import percentiles, ratio_interval, ratio_of_means
+from bench.run.statistics import median_interval, percentiles, ratio_interval, ratio_of_means
 
 PAIRS = [(4.0, 10.0), (6.0, 11.0), (9.0, 9.0), (3.0, 12.0)]
 
@@ -44,3 +44,10 @@ def test_bounds_of_a_fixed_sample() -> None:
 def test_prompts_with_one_ratio_have_no_spread() -> None:
     """Paired: what makes a prompt slow in both settings cancels."""
     assert ratio_interval([(5.0, 10.0), (50.0, 100.0), (1.0, 2.0)], 0) == (0.5, 0.5)
+
+
+def test_the_bounds_of_a_median_hold_it_and_one_far_value_does_not_move_them() -> None:
+    values = [1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 9.0]
+    low, high = median_interval(values, 3)
+    assert 1.0 <= low < 1.035 < high <= 1.06
+    assert median_interval([2.0, 2.0], 0) == (2.0, 2.0)

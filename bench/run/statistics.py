@@ -37,3 +37,14 @@ def ratio_interval(
     ratios = own[drawn].sum(axis=1) / other[drawn].sum(axis=1)
     low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
     return low, high
+
+
+def median_interval(
+    values: Sequence[float], seed: int, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Bounds of the median, `CONFIDENCE` of its values over resampled `values`, as above."""
+    found = np.asarray(values, np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(found), (resamples, len(found)))
+    medians = np.median(found[drawn], axis=1)
+    low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
+    return low, high

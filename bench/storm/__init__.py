@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, value, what in (
         ("connections", 500, "in all; a fifth each stall, drop and send garbage"),
         ("generating", 8, "of them; as many slots has the gateway"),
-        ("windows", 8, "of either kind; with --quick at most 2"),
-        ("tokens", 192, "of each answer in a window"),
+        ("windows", 16, "of either kind; with --quick at most 2"),
+        ("tokens", 128, "of each answer in a window"),
     ):
         parser.add_argument(
             f"--{flag}", type=int, default=value, metavar="N", help=f"{what}; default: {value}"
