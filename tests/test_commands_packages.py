@@ -52,6 +52,20 @@ async def test_what_is_there_is_listed(capsys: pytest.CaptureFixture[str]) -> No
             assert part in printed
 
 
+async def test_what_is_piped_has_a_line_for_each_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    names = ["a" * 150, "b" * 150]
+    async with serving(None) as served:
+        await furnish(served.gateway, *names)
+        assert await command(served, "ps") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["package", "state"]
+    assert [line.split()[0] for line in lines] == names
+    assert all(line == line.rstrip() for line in (head, *lines))
+
+
 async def test_why_something_is_refused_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(None) as served:
         starts = await furnish(served.gateway, "a", "b")

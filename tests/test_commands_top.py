@@ -158,7 +158,7 @@ async def test_what_is_piped_has_a_line_for_each_thing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str | None
 ) -> None:
     survival = [0.01] * 31
-    drafter = {**STATUS["drafters"][1], "survival": survival, "problem": "p" * 200}
+    drafter = {**STATUS["drafters"][1], "survival": survival, "problem": "p" * 2000}
     requests = [a_stream(n, request_id=f"req_{n}" + "r" * 80, path="/p" * 60) for n in range(9)]
     status = {**STATUS, "model": "m" * 150, "drafters": [drafter], "requests": requests}
 
@@ -174,10 +174,11 @@ async def test_what_is_piped_has_a_line_for_each_thing(
     # Head, two bars, nine streams, a drafter and three costs, with three heads, their gaps and a
     # last line.
     assert len(lines) == 1 + 2 + 9 + 1 + 3 + 3 + 3 + 1
+    assert all(line == line.rstrip() for line in lines)
     if columns is None:
         assert lines[0].startswith("m" * 150 + " | cpu | exact | ")
-        assert sum("/p" * 60 in line and line.rstrip().endswith("eagle3") for line in lines) == 9
-        assert any(" ".join(["0.01"] * 31) in line and "p" * 200 in line for line in lines)
+        assert sum("/p" * 60 in line and line.endswith("eagle3") for line in lines) == 9
+        assert any(" ".join(["0.01"] * 31) in line and "p" * 2000 in line for line in lines)
     else:
         assert max(map(len, lines)) <= int(columns)
         assert lines[0].endswith("…")

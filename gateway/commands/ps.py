@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.console import Console
-
+from gateway.commands.drawing import output_console, show
 from gateway.commands.packages import add_url, packages_of
 from gateway.commands.top_view import packages_table
 
@@ -21,5 +20,5 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps(packages, indent=2))
     else:
-        Console().print(packages_table(packages))
+        show(packages_table(packages), output_console())
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import time
 from typing import Any
 
@@ -17,12 +16,12 @@ from rich.text import Text
 
 from gateway.client import no_connection
 from gateway.commands.chat import DEFAULT_URL
+from gateway.commands.drawing import output_console, show
 from gateway.commands.packages import api_url
 from gateway.commands.top_view import frame
 from models.errors import UserError
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 3600.0
-ANY_WIDTH = 1000
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
@@ -49,12 +48,12 @@ async def watch(
 ) -> None:
     """Until it is interrupted; with `once` for one frame. Raises `UserError` where the first look
     fails; later ones say so and are tried again."""
-    console = console or Console(width=_width())
+    console = console or output_console()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT) as session:
         status, looked = await look(session, url), time.monotonic()
         if once:
-            console.print(frame(status, None, 0.0))
+            show(frame(status, None, 0.0), console)
             return
         with Live(frame(status, None, 0.0), console=console, auto_refresh=False) as live:
             while True:
@@ -84,14 +83,6 @@ async def look(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
 
 def status_url(url: str) -> str:
     return api_url(url, "status")
-
-
-def _width() -> int | None:
-    """Of what is written to a file or a pipe, where nothing is cut unless COLUMNS says so; None:
-    the terminal's."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return None
-    return ANY_WIDTH
 
 
 def _seconds(text: str) -> float:
