@@ -124,9 +124,10 @@ def load_checkpoint(source: Source, model_type: str) -> Checkpoint:
 
 
 def advised_sampling(source: Source) -> Mapping[str, float]:
-    """What `generation_config.json` says where it wants draws at all, and else what is known.
+    """What `generation_config.json` says, and else what is known.
 
-    Its temperature is 1 where it names none (transformers' default). A null says nothing.
+    A repetition penalty always counts, the rest only where it wants draws; their temperature is
+    then 1 where it names none (transformers' default). A null says nothing.
     """
     path = source.directory / GENERATION_CONFIG
     if source.gguf is not None or not path.is_file():
@@ -137,10 +138,12 @@ def advised_sampling(source: Source) -> Mapping[str, float]:
             raise ValueError("no object")
     except ValueError as error:
         raise _unreadable(source, f"has a {GENERATION_CONFIG} that is no JSON ({error}).") from None
-    if config.get("do_sample") is not True:
+    draws = config.get("do_sample") is True
+    counted = ADVISED if draws else ("repetition_penalty",)
+    said = {name: config[name] for name in counted if config.get(name) is not None}
+    if not (said or draws):
         return source.sampling
-    said = {name: config[name] for name in ADVISED if config.get(name) is not None}
-    said.setdefault("temperature", 1.0)
+    said.setdefault("temperature", 1.0 if draws else 0.0)
     try:
         Sampling().advised(said, ())
     except (TypeError, ValueError, UserError) as error:

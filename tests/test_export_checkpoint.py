@@ -91,6 +91,7 @@ def test_a_gguf_file_is_the_same_model(directory: Path, tmp_path: Path) -> None:
         ({"do_sample": False, "temperature": 0.6}, {}),
         ({"temperature": 0.6}, {}),
         ({"do_sample": True}, {"temperature": 1.0}),
+        ({"repetition_penalty": 1.1}, {"temperature": 0.0, "repetition_penalty": 1.1}),
         (
             {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": None},
             {"temperature": 0.6, "top_k": 20.0, "top_p": 0.95},
