@@ -87,6 +87,7 @@ class Settings:
     prefill_chunk: int = _ENGINE.prefill_chunk
     busy_chunk: int = _ENGINE.busy_chunk
     trees: bool = _ENGINE.trees
+    share_prefixes: bool = _ENGINE.share_prefixes
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     api_keys_file: Path | None = None
     tls_certificate: Path | None = None
@@ -197,6 +198,7 @@ class Settings:
             trees=self.trees,
             ngram_store=self.ngram_store,
             ngram_store_mib=self.ngram_store_mib,
+            share_prefixes=self.share_prefixes,
             gpu_memory_mib=self.gpu_memory_mib,
             gpu_graphs=self.gpu_graphs,
             gpu_strict_width=self.gpu_strict_width,

@@ -17,7 +17,8 @@ from models.package import TargetSpec
 from models.providers import Provider
 
 COPY_WORTHWHILE = 16
-"""Tokens of shared prefix from which copying K/V beats computing it again."""
+"""Tokens of shared prefix from which copying K/V beats computing it again, and from which, where
+nothing can be copied, the end of a conversation is given up for its beginning."""
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
@@ -32,7 +33,8 @@ class Slot:
 
     `features` are what drafters read of the target: by name, [capacity, F], a row a token, written
     by the same runs and valid for the same tokens as the K/V. `drafters` are the K/V of drafters by
-    kind. All of it is kept with the tokens: a warm prefix is warm for the drafters too.
+    kind. All of it is kept with the tokens: a warm prefix is warm for the drafters too. `owner` is
+    whose they are.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Slot:
         self.features = dict(features)
         self.feature_rows = {name: TokenRows(value) for name, value in features.items()}
         self.drafters: dict[str, DrafterState] = {}
+        self.owner: str | None = None
         self.length = 0
         self.exact_length = 0
         self._ids = np.zeros(context, dtype=np.int64)
@@ -152,13 +155,18 @@ class SlotPool:
 
     A free slot that holds mostly this prompt (the same conversation) is continued. Otherwise the
     slot unused longest is taken, and a prefix found elsewhere (a system prompt, a busy request)
-    is copied into it, which leaves the other conversation warm.
+    is copied into it, which leaves the other conversation warm. Where nothing can be copied, a
+    prefix worth it is continued where it is, and what followed it there is lost.
+
+    An owner finds what it wrote itself, unless prefixes are `shared`: what others wrote is to it
+    as if it were not there. Whose slot is taken for a new conversation does not depend on that.
     """
 
-    def __init__(self, slots: Sequence[Slot], *, can_copy: bool) -> None:
+    def __init__(self, slots: Sequence[Slot], *, can_copy: bool, shared: bool = False) -> None:
         self._slots = tuple(slots)
         self._free: list[Slot] = list(slots)
         self._can_copy = can_copy
+        self._shared = shared
 
     @property
     def total(self) -> int:
@@ -172,30 +180,42 @@ class SlotPool:
     def used_tokens(self) -> int:
         return sum(slot.length for slot in self._slots)
 
-    def acquire(self, prompt: Sequence[int], reuse_prefix: bool = True) -> Lease | None:
+    def acquire(
+        self, prompt: Sequence[int], reuse_prefix: bool = True, owner: str | None = None
+    ) -> Lease | None:
         """A lease on a free slot truncated to what it shares with `prompt`; None if all are taken.
 
         The last token of the prompt never counts as shared: its logits are needed.
         """
         if not self._free:
             return None
+        owner = None if self._shared else owner
         tokens = np.asarray(prompt[:-1], dtype=np.int64)
         shared = {
-            id(slot): slot.common_prefix(tokens) if reuse_prefix else 0 for slot in self._slots
+            id(slot): slot.common_prefix(tokens) if reuse_prefix and slot.owner == owner else 0
+            for slot in self._slots
         }
-        warm = max(self._free, key=lambda slot: shared[id(slot)])
-        if 2 * shared[id(warm)] >= warm.length > 0 or not self._can_copy:
-            return self._take(warm, shared[id(warm)], None)
-        oldest = self._free[0]
-        source = max(self._slots, key=lambda slot: shared[id(slot)])
-        if shared[id(source)] >= shared[id(oldest)] + COPY_WORTHWHILE:
-            return self._take(oldest, shared[id(source)], source)
-        return self._take(oldest, shared[id(oldest)], None)
+        lease = self._chosen(shared)
+        lease.slot.owner = owner
+        return lease
 
     def release(self, slot: Slot) -> None:
         """Give `slot` back with the tokens it has; it becomes the one used last."""
         assert slot not in self._free, "slot released twice"
         self._free.append(slot)
+
+    def _chosen(self, shared: Mapping[int, int]) -> Lease:
+        """`shared` has the tokens that may be used of each slot."""
+        warm = max(self._free, key=lambda slot: shared[id(slot)])
+        if 2 * shared[id(warm)] >= warm.length > 0:
+            return self._take(warm, shared[id(warm)], None)
+        oldest = self._free[0]
+        source = max(self._slots, key=lambda slot: shared[id(slot)]) if self._can_copy else warm
+        if shared[id(source)] < shared[id(oldest)] + COPY_WORTHWHILE:
+            return self._take(oldest, shared[id(oldest)], None)
+        if self._can_copy:
+            return self._take(oldest, shared[id(source)], source)
+        return self._take(warm, shared[id(warm)], None)
 
     def _take(self, slot: Slot, shared: int, source: Slot | None) -> Lease:
         self._free.remove(slot)

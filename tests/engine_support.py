@@ -128,7 +128,7 @@ def build_engine(package: Package, learned: Learned | None = None, **options: in
         package,
         chosen,
         target,
-        SlotPool(slots, can_copy=True),
+        SlotPool(slots, can_copy=True, shared=chosen.share_prefixes),
         ProbeResult(exact=True, tokens=0, differences=()),
         FLAT,
         memory_need(package, chosen.slots, chosen.context, chosen.prefill_chunk),

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gateway.engine.engine import of_choice
+from gateway.engine.choices import of_choice
 from tests.clients_support import FULL
 from tests.matrix_engine import (
     ASSISTANT,

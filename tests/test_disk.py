@@ -20,7 +20,7 @@ import pytest
 
 from bench.gateway_process import free_port
 from gateway.engine.costs.cache import CalibrationCache, Key
-from gateway.engine.engine import open_store
+from gateway.engine.ngram_opening import open_store
 from gateway.engine.ngram_store import NgramStore, claim
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation

@@ -219,3 +219,27 @@ async def test_the_same_of_two_keys_waits_for_its_own_turn(
     await tasks[3]
     assert compiler.compiled[:2] == ["a", "c"]
     await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("running", ["a", "slow one"])
+async def test_closing_tells_whoever_waits(
+    compiler: FakeCompiler, constraints: Constraints, running: str
+) -> None:
+    """What is compiled, what waits for its turn, and what is asked afterwards."""
+    compiler.gate.clear()
+    compiler.impatient_gate.clear()
+    texts = (running, running, "b", "c")
+    calls = [asyncio.ensure_future(constraints.grammar(regex(text), "k")) for text in texts]
+    await until(lambda: compiler.compiled == ["a"] or compiler.tried == ["slow one"])
+    closing = asyncio.ensure_future(constraints.close())
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [getattr(result, "code", result) for result in results] == ["draining"] * 4
+    compiler.gate.set()
+    compiler.impatient_gate.set()
+    async with asyncio.timeout(5):
+        await closing
+    assert compiler.compiled + compiler.tried == [running], "nothing was begun any more"
+    with pytest.raises(UserError) as error:
+        await constraints.grammar(regex("a"))
+    assert error.value.code == "draining"

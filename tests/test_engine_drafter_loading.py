@@ -11,7 +11,7 @@ import pytest
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
-from models.errors import UserError
+from models.errors import DeviceError, UserError
 from models.package import load_package
 from tests.engine_support import CONTEXT, Reference, ask, is_idle, read, running, until
 from tests.learned_support import COUNT, PLAIN_PROMPT, FakeLearned, eagle, opened
@@ -123,3 +123,33 @@ async def test_without_memory_for_a_drafter_only_auto_starts(
     assert said.finished.timings.drafter == engine.status().drafter == "ngram"
     assert learned.loads == ["eagle3"], "not tried again for everybody"
     await engine.close()
+
+
+async def test_a_target_that_fails_while_a_drafter_is_measured_is_no_failure_of_the_drafter(
+    tiny_package: Path, answer: list[int]
+) -> None:
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        engine.target.broken = lambda rows: True
+        with pytest.raises(DeviceError, match="the kernel failed"):
+            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+        (_, status) = engine.status().drafters
+        assert (status.loaded, status.failures, status.problem) == (False, 0, None)
+        assert is_idle(engine)
+        engine.target.broken = lambda rows: False
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+    assert said.ids == answer[:4]
+
+
+async def test_a_drafter_that_fails_while_it_is_measured_is_noted(
+    tiny_package: Path, answer: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> dict[int, float]:
+        raise RuntimeError("its chain failed")
+
+    monkeypatch.setattr("gateway.engine.drafters.measure_chains", failing)
+    async with running(tiny_package, learned=FakeLearned(script=answer)) as engine:
+        said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+        (_, status) = engine.status().drafters
+    assert said.ids == answer[:4]
+    assert (status.loaded, status.failures, status.problem) == (True, 1, "its chain failed")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.engine.engine import open_store
+from gateway.engine.ngram_opening import open_store
 from gateway.engine.ngram_store import claim
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation

@@ -12,6 +12,7 @@ from gateway.engine.deltas import merge
 from gateway.engine.generation import Generation
 from gateway.engine.marks import RoundTrace, TokenMark
 from gateway.engine.requests import Delta, Finished, GenerationRequest, TokenLogprob
+from models.errors import UserError
 from models.package import Package
 from models.slots import Slot
 from models.tokenizer import StreamDecoder, Tokenizer
@@ -342,3 +343,21 @@ async def test_cancelled_while_its_prefix_is_copied(
 def holds_prompt(slot: Slot) -> bool:
     """The busy request's slot does, and the one leased with a copy of it."""
     return tuple(slot.tokens[: len(PROMPT)].tolist()) == PROMPT
+
+
+async def test_what_it_waits_for_may_be_cancelled_under_it(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left without an end: only closing cancels what answers wait for."""
+
+    async def recall(request: GenerationRequest) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async with running(tiny_package) as engine:
+        monkeypatch.setattr(engine, "recall", recall)
+        with pytest.raises(UserError) as error:
+            await ask(engine, PROMPT)
+        assert error.value.code == "draining"
+        assert is_idle(engine)

@@ -232,6 +232,9 @@ async def test_after_closing_nothing_happens(tmp_path: Path) -> None:
     await store.load("bob")
     store.add("ann", (4, 5))
     assert store.texts("bob") is None
+    with pytest.raises(UserError) as error:
+        await store.forget("ann")
+    assert error.value.code == "draining"
 
 
 def test_the_newest_texts_that_fit() -> None:

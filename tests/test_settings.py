@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
 from gateway.limits import Limits
-from gateway.settings import Settings, flag_fields
+from gateway.settings import Settings, flag_fields, written
 from gateway.settings_sources import load_settings
 from models.errors import UserError
 from models.locations import default_package_path
@@ -326,3 +327,24 @@ def test_packages_are_named_from_all_sources(tmp_path: Path) -> None:
     assert load_settings({}, {"stuck_seconds": "none"}).terms.stuck_seconds is None
     with pytest.raises(UserError, match=r"--keep-alive must be from -1 to"):
         load_settings({}, {"keep_alive": "-2"})
+
+
+def test_prefixes_are_shared_between_keys_where_that_is_said(tmp_path: Path) -> None:
+    config = write(tmp_path / "outpace.toml", "share_prefixes = true")
+    assert Settings().engine_options.share_prefixes is False
+    assert load_settings({}, {}, config).engine_options.share_prefixes is True
+    assert load_settings({"OUTPACE_SHARE_PREFIXES": "no"}, {}, config).share_prefixes is False
+    assert load_settings({}, {"share_prefixes": "true"}).share_prefixes is True
+
+
+def test_every_setting_is_documented() -> None:
+    """With its flag and its variable, in the table of docs/SETTINGS.md."""
+    text = (Path(__file__).parent.parent / "docs" / "SETTINGS.md").read_text(encoding="utf-8")
+    flags = flag_fields()
+    for item in dataclasses.fields(Settings):
+        if item.name.startswith("limits_"):
+            continue
+        off = "no-" if item.default is True else ""
+        flag = f"`--{off}{item.name.replace('_', '-')}`" if item.name in flags else ""
+        row = f"| `{written(item.name)}` | {flag} | `OUTPACE_{item.name.upper()}` |"
+        assert row.replace("|  |", "| |") in text, row

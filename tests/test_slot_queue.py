@@ -1,5 +1,6 @@
-"""Slots in turn of the keys, room counted before anything starts, moves before whoever relies on
-them. (Order, cancellation and failures of requests are tests of the engine and of generations.)"""
+"""Slots in turn of the keys, which find what they wrote themselves; room counted before anything
+starts, moves before whoever relies on them; the end. (Order, cancellation and failures of requests
+are tests of the engine and of generations.)"""
 
 from __future__ import annotations
 
@@ -204,3 +205,61 @@ class TestMoves:
             await queue.compact(slot, 33, (1,))
         assert error.value.code == "draining"
         await until(lambda: slot.length == 33)
+
+
+class TestOwners:
+    async def test_a_key_finds_what_it_wrote(self, service: ModelService, moves: Moves) -> None:
+        queue = make_queue(service, moves, slots=2)
+        for key, shared in (("a", 0), ("b", 0), ("a", 40), ("b", 40), (None, 0)):
+            lease = await queue.acquire((*PROMPT, 7), True, key)
+            assert lease.shared == shared, key
+            lease.slot.commit(PROMPT[lease.shared :])
+            queue.release(lease.slot)
+
+    async def test_who_waited_finds_no_more(self, service: ModelService, moves: Moves) -> None:
+        queue = make_queue(service, moves, limit=3)
+        lease = await queue.acquire(PROMPT, True, "a")
+        lease.slot.commit(PROMPT)
+        waiting = [
+            asyncio.ensure_future(queue.acquire((*PROMPT, 7), True, key)) for key in ("b", "b")
+        ]
+        await asyncio.sleep(0)
+        queue.release(lease.slot)
+        first = await waiting[0]
+        assert first.shared == 0
+        first.slot.commit(PROMPT)
+        queue.release(first.slot)
+        assert (await waiting[1]).shared == 40
+
+
+class TestClosing:
+    async def test_who_waits_is_told_though_no_slot_comes_back(
+        self, service: ModelService, moves: Moves
+    ) -> None:
+        queue = make_queue(service, moves, limit=3)
+        lease = await queue.acquire(PROMPT, True)
+        waiting = [asyncio.ensure_future(queue.acquire(PROMPT, True, key)) for key in "aab"]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        queue.close()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert [getattr(result, "code", result) for result in results[1:]] == ["draining"] * 2
+        assert queue.waiting == 0
+        queue.release(lease.slot)
+        with pytest.raises(UserError) as error:
+            await queue.acquire(PROMPT, True)
+        assert error.value.code == "draining"
+
+    async def test_who_was_given_a_slot_gives_it_back(
+        self, service: ModelService, moves: Moves
+    ) -> None:
+        """Closed between the release of a slot and whoever waited for it."""
+        queue = make_queue(service, moves)
+        lease = await queue.acquire(PROMPT, True)
+        waiting = asyncio.ensure_future(queue.acquire(PROMPT, True))
+        await asyncio.sleep(0)
+        queue.release(lease.slot)
+        queue.close()
+        assert (await waiting).slot is lease.slot
+        queue.release(lease.slot)

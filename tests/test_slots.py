@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +26,9 @@ def hold(slot: Slot, tokens: Sequence[int]) -> None:
     slot.commit(tokens)
 
 
-def used(pool: SlotPool, tokens: Sequence[int]) -> Slot:
+def used(pool: SlotPool, tokens: Sequence[int], owner: str | None = None) -> Slot:
     """A request of `tokens` that came and went."""
-    lease = pool.acquire((*tokens, 0))
+    lease = pool.acquire((*tokens, 0), owner=owner)
     assert lease is not None
     lease.slot.commit(tokens[lease.shared :])
     pool.release(lease.slot)
@@ -179,6 +180,110 @@ def test_reuse_can_be_switched_off() -> None:
     lease = pool.acquire(numbers(0, 40), reuse_prefix=False)
     assert lease is not None
     assert (lease.shared, lease.source, lease.slot.length) == (0, None, 0)
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+@pytest.mark.parametrize(("mine", "theirs"), [("a", "b"), ("a", None), (None, "a")])
+def test_what_others_wrote_is_not_found(
+    can_copy: bool, mine: str | None, theirs: str | None
+) -> None:
+    pool = SlotPool(bare_slots(2), can_copy=can_copy)
+    first = used(pool, numbers(0, 40), theirs)
+    lease = pool.acquire((*numbers(0, 40), 7), owner=mine)
+    assert lease is not None
+    assert (lease.shared, lease.source, lease.slot.length) == (0, None, 0)
+    assert lease.slot is not first
+    lease.slot.commit(numbers(0, 40))
+    pool.release(lease.slot)
+    again = pool.acquire((*numbers(0, 40), 8), owner=mine)
+    assert again == Lease(lease.slot, shared=40, source=None)
+    assert pool.acquire((*numbers(0, 40), 9), owner=theirs) == Lease(first, shared=40, source=None)
+
+
+def test_a_busy_request_lends_others_nothing() -> None:
+    pool = SlotPool(bare_slots(3), can_copy=True)
+    busy = pool.acquire((*numbers(0, 30), 1), owner="a")
+    assert busy is not None
+    busy.slot.commit(numbers(0, 30))
+    other = pool.acquire((*numbers(0, 30), 2), owner="b")
+    own = pool.acquire((*numbers(0, 30), 2), owner="a")
+    assert other is not None
+    assert own is not None
+    assert (other.shared, other.source) == (0, None)
+    assert (own.shared, own.source) == (30, busy.slot)
+
+
+def test_a_slot_that_was_taken_is_the_takers() -> None:
+    pool = SlotPool(bare_slots(1), can_copy=True)
+    used(pool, numbers(0, 40), "a")
+    used(pool, numbers(0, 40), "b")
+    lease = pool.acquire(numbers(0, 40), owner="a")
+    assert lease is not None
+    assert lease.shared == 0
+
+
+def test_a_copied_prefix_is_whose_it_was_copied_for() -> None:
+    pool = SlotPool(bare_slots(2), can_copy=True)
+    used(pool, [*numbers(0, 30), *numbers(100, 40)], "a")
+    copy = pool.acquire((*numbers(0, 30), 5), owner="a")
+    assert copy is not None
+    assert (copy.shared, copy.slot.owner) == (30, "a")
+    pool.release(copy.slot)
+    other = pool.acquire((*numbers(0, 30), 5), owner="b")
+    assert other is not None
+    assert (other.shared, other.source) == (0, None)
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_prefixes_may_be_shared(can_copy: bool) -> None:
+    pool = SlotPool(bare_slots(2), can_copy=can_copy, shared=True)
+    first = used(pool, numbers(0, 40), "a")
+    for owner in ("b", None):
+        lease = pool.acquire((*numbers(0, 40), 7), owner=owner)
+        assert lease == Lease(first, shared=40, source=None)
+        pool.release(first)
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_who_unused_longest_makes_room_whoever_asks(can_copy: bool) -> None:
+    """Also where an owner's conversations all begin alike, as a template has them."""
+    pool = SlotPool(bare_slots(3), can_copy=can_copy)
+    begin = numbers(900, COPY_WORTHWHILE - 1)
+    held = [
+        used(pool, [*begin, *numbers(100 * index, 30)], owner)
+        for index, owner in enumerate(("a", "b", "a"))
+    ]
+    taken = [
+        used(pool, [*begin, *numbers(100 * index, 30)], owner)
+        for index, owner in enumerate(("a", "a", "b", "b"), start=3)
+    ]
+    assert taken == [*held, held[0]]
+
+
+def test_nothing_is_ever_found_that_its_owner_did_not_ask() -> None:
+    draw = random.Random(5)
+    pool = SlotPool(bare_slots(3), can_copy=True)
+    asked: dict[str | None, list[list[int]]] = {"a": [], "b": [], None: []}
+    found = 0
+    for _ in range(600):
+        owner = draw.choice(list(asked))
+        tokens = [*numbers(0, draw.randrange(60)), *draw.choices(range(500, 503), k=20)]
+        lease = pool.acquire(tokens, owner=owner)
+        assert lease is not None
+        known = max((common(tokens, each) for each in asked[owner]), default=0)
+        assert lease.shared <= known
+        found += lease.shared
+        lease.slot.commit(tokens[lease.shared :])
+        asked[owner].append(tokens)
+        pool.release(lease.slot)
+    assert found > 600, "and what it did ask is found"
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
+    pairs = zip(first, second, strict=False)
+    return next(
+        (at for at, (one, two) in enumerate(pairs) if one != two), min(map(len, (first, second)))
+    )
 
 
 def test_a_pool_counts_what_is_free_and_what_is_held() -> None:

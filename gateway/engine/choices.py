@@ -1,10 +1,12 @@
-"""The prompt that several answers share."""
+"""Several answers to one prompt: what they share, and what each has of its own."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from gateway.engine.requests import PromptScored
+from gateway.engine.requests import GenerationRequest, PromptScored
+from models.sampling.noise import choice_seed
 
 
 class SharedPrompt:
@@ -27,3 +29,10 @@ class SharedPrompt:
     async def wait(self) -> PromptScored | None:
         await self._settled.wait()
         return self._scored
+
+
+def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:
+    """Choice `index` of a request whose seed is known."""
+    sampling = request.sampling
+    assert sampling.seed is not None, "a fresh seed was drawn when the request was opened"
+    return replace(request, sampling=replace(sampling, seed=choice_seed(sampling.seed, index)))

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import Protocol
 
+from gateway.engine.closing import closing
 from gateway.engine.lanes import Job, Lane
 from models.constraints.compiler import TooSlowError
 from models.constraints.guide import Grammar, Guide
@@ -67,7 +68,9 @@ class Constraints:
 
     async def grammar(self, source: ConstraintSource, key: str | None = None) -> Grammar:
         """Compiled when it is the turn of `key`, or kept since. Raises `UserError` that names the
-        source's field."""
+        source's field, or `draining`."""
+        if self._closed:
+            raise closing()
         known = self._known(source)
         if known is not None:
             return known
@@ -95,7 +98,7 @@ class Constraints:
             return
         self._closed = True
         for job in self._jobs.values():
-            job.result.cancel()
+            _fail(job, closing())
         for lane in (self._quick, self._patient):
             await lane.close()
         await self._patient.call(self._compiler.close)
@@ -124,7 +127,7 @@ class Constraints:
 
     def _went(self, job: Job, result: Grammar | BaseException) -> None:
         """What a lane came to with a job."""
-        if isinstance(result, TooSlowError) and job.waiting:
+        if isinstance(result, TooSlowError) and job.waiting and not self._closed:
             self._patient.add(job)
             return
         self._end(job)
@@ -137,10 +140,8 @@ class Constraints:
             self._refuse(job.source, result)
         if not job.waiting:
             job.result.cancel()
-        elif not job.result.done():
-            job.result.set_exception(result)
-            # Heard here too: nobody may be waiting.
-            job.result.exception()
+        else:
+            _fail(job, result)
 
     def _end(self, job: Job) -> None:
         del self._jobs[_named(job.source), job.key]
@@ -157,6 +158,13 @@ class Constraints:
         self._refused.move_to_end(_named(source))
         while len(self._refused) > REFUSED:
             self._refused.popitem(last=False)
+
+
+def _fail(job: Job, error: BaseException) -> None:
+    if not job.result.done():
+        job.result.set_exception(error)
+        # Heard here too: nobody may be waiting.
+        job.result.exception()
 
 
 def _named(source: ConstraintSource) -> Named:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from gateway.engine.closing import closing, outcome_of
 from gateway.engine.costs.draft_costs import DraftCosts
+from gateway.engine.draft_calibration import measure_chains
 from gateway.engine.learned import Learned
 from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, PREDICTION, resolve
@@ -29,10 +31,6 @@ from models.slots import Slot
 
 log = logging.getLogger(__name__)
 
-CALIBRATION_TOKENS = 32
-CALIBRATION_CONTEXT = 128
-_REPEATS = 3
-
 SUSPICIOUS = 1000
 """Draft tokens of which no drafter gets every one right."""
 
@@ -49,8 +47,8 @@ _BY_PROPOSALS = ("classic", "adasd")
 class Drafters:
     """Made by an engine; lives on its event loop.
 
-    `calibration_slot` makes a slot that holds `CALIBRATION_TOKENS` tokens and has been run further,
-    to its end; it is called on the service's worker.
+    `calibration_slot` makes a slot that chains are measured on; it is called on the service's
+    worker, in a run's place.
     """
 
     def __init__(
@@ -70,6 +68,7 @@ class Drafters:
         self._counts: dict[str, tuple[int, int]] = {}
         self._failures: dict[str, int] = {}
         self._problems: dict[str, str] = {}
+        self._closed = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -98,14 +97,16 @@ class Drafters:
     async def load(self, name: str) -> None:
         """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
 
-        Raises `UserError` (`out_of_memory`); the next request tries again.
+        Raises `UserError` (`out_of_memory`) and `DeviceError`, after which the next request tries
+        again, and `UserError` (`draining`).
         """
         for kind in self.resolve(name):
             if kind in self.kinds and kind not in self._loaded:
                 await self._load_once(kind)
 
-    def cancel(self) -> None:
-        """Give up what is being loaded."""
+    def close(self) -> None:
+        """Give up what is being loaded; whoever waits for it is told so."""
+        self._closed = True
         for task in self._loading.values():
             task.cancel()
 
@@ -222,13 +223,19 @@ class Drafters:
         )
 
     async def _load_once(self, kind: str) -> None:
+        if self._closed:
+            raise closing()
         task = self._loading.get(kind)
         if task is None:
             task = asyncio.create_task(self._load(kind), name=f"drafter {kind}")
             self._loading[kind] = task
-            task.add_done_callback(lambda _: self._loading.pop(kind))
-        # A request that is cancelled must not end what others wait for.
-        await asyncio.shield(task)
+            task.add_done_callback(partial(self._load_ended, kind))
+        await outcome_of(task)
+
+    def _load_ended(self, kind: str, task: asyncio.Task[None]) -> None:
+        del self._loading[kind]
+        if not task.cancelled():
+            task.exception()  # heard, also where nobody waits any more
 
     async def _load(self, kind: str) -> None:
         assert self._learned is not None, "one of the package's drafters"
@@ -243,16 +250,18 @@ class Drafters:
         log.info("loaded the graphs of drafter %s", kind)
 
     async def _calibrate(self, kind: str) -> None:
-        """Measure what its chains cost; where they fail, requests will see to it."""
-        measured: dict[int, float] = {}
+        """Measure what its chains cost; where they fail, requests will see to it. A target that
+        fails is not the drafter's doing."""
+        assert self._learned is not None, "one of the package's drafters"
+        learned, measured = self._learned, dict[int, float]()
 
         def measure() -> Draft:
-            measured.update(self._measure(kind, slot))
+            measured.update(measure_chains(learned, kind, slot))
             return Draft()
 
+        # The slot is the target's, and the drafts are of the thread that drafts.
+        slot = await self._service.turn(self._calibration_slot)
         try:
-            # The slot is the target's, and the drafts are of the thread that drafts.
-            slot = await self._service.turn(self._calibration_slot)
             await self._service.draft(slot, measure)
         except Exception as error:
             if self._service.closed:
@@ -260,23 +269,3 @@ class Drafters:
             self.note_failure(kind, error)
             return
         self._costs[kind, False] = DraftCosts(measured)
-
-    def _measure(self, kind: str, slot: Slot) -> dict[int, float]:
-        """Milliseconds of a proposal by its length, the least of some."""
-        assert self._learned is not None, "one of the package's drafters"
-        drafter = self._learned.drafter(kind, slot, None, shared=False)
-        drafter.reset(slot.tokens.tolist())
-        drafter.commit((0,))
-        drafter.propose(1)  # reads all that was committed: no round does that
-        costs: dict[int, float] = {}
-        for _ in range(_REPEATS):
-            for length in range(1, self._learned.spec(kind).longest + 1):
-                slot.commit((0,))
-                drafter.commit((0,))
-                started = time.perf_counter()
-                drafter.propose(length)
-                taken = (time.perf_counter() - started) * 1e3
-                costs[length] = min(costs.get(length, taken), taken)
-                drafter.propose(0)  # a token that means nothing teaches nothing
-        # Noise only ever adds: no draft costs more than a longer one.
-        return {length: min(costs[other] for other in costs if other >= length) for length in costs}

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
+from gateway.engine.beforehand import load_beforehand
 from gateway.engine.checks import check_request
-from gateway.engine.choices import SharedPrompt
+from gateway.engine.choices import SharedPrompt, of_choice
+from gateway.engine.closing import closing
 from gateway.engine.constraints import Constraints
 from gateway.engine.costs.cache import Calibrated
 from gateway.engine.costs.limits import RunLimits
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Streams
 from gateway.engine.device_turns import DeviceTurns
-from gateway.engine.drafters import CALIBRATION_CONTEXT, CALIBRATION_TOKENS, Drafters
+from gateway.engine.draft_calibration import calibration_slot
+from gateway.engine.drafters import Drafters
 from gateway.engine.generation import Generation
 from gateway.engine.learned import Learned
-from gateway.engine.loading import (
-    Report,
-    load,
-    load_template,
-    slot_context,
-    use_huge_pages,
-    yielding_thread,
-)
+from gateway.engine.loading import Report, load, load_template, slot_context
 from gateway.engine.names import AUTO, JOIN, NGRAM, OFF, predicting
-from gateway.engine.ngram_store import UNKEPT, NgramStore, claim
+from gateway.engine.ngram_opening import open_store
 from gateway.engine.observer import UNOBSERVED, Observer
 from gateway.engine.options import EngineOptions
 from gateway.engine.predictions import read, with_room
@@ -38,6 +32,7 @@ from gateway.engine.requests import GenerationRequest, Speculation
 from gateway.engine.service import ModelService
 from gateway.engine.slot_queue import SlotQueue
 from gateway.engine.status import EngineStatus, cost_status
+from gateway.engine.tree_graphs import TreeGraphs
 from gateway.engine.worker import Worker, on_device
 from models.capture import GraphStatus, total
 from models.constraints.compiler import GrammarCompiler
@@ -46,19 +41,15 @@ from models.constraints.source import ConstraintSource
 from models.constraints.trial import QUICK, Trial
 from models.drafters.cascade import Cascade
 from models.drafters.store import CONTEXT
-from models.errors import UserError
 from models.memory import MemoryNeed
 from models.package import Package
-from models.probe import ProbeResult, probe_trees
+from models.probe import ProbeResult
 from models.providers import Provider
-from models.sampling.noise import choice_seed
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot, SlotPool
-from models.target import Row, Target
+from models.target import Target
 from models.tokenizer import Tokenizer
-
-log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -109,13 +100,15 @@ class Engine:
         self._queue = SlotQueue(
             pool, self.service, on_device(target.compact), options.queue, options.queue_seconds
         )
-        self.drafters = Drafters(learned, self.service, self._calibration_slot)
+        self.drafters = Drafters(
+            learned, self.service, on_device(partial(calibration_slot, target))
+        )
         self.ngrams = open_store(package, options)
         vocab_size = package.manifest.target.vocab_size
+        self._trees = TreeGraphs(target, self.service, vocab_size, self._also_probed)
         compiler = GrammarCompiler(self.tokenizer, vocab_size, self.eos_ids, Trial(), Trial(QUICK))
         self.constraints = Constraints(compiler)
         self._automatic = AUTO
-        self._trees: asyncio.Task[None] | None = None
         self._orders = 0
         self._draining = False
 
@@ -145,10 +138,6 @@ class Engine:
         )
         try:
             loaded = await worker.submit(loading)
-        except BaseException:
-            worker.leave()
-            raise
-        try:
             engine = cls(
                 package,
                 options,
@@ -166,27 +155,18 @@ class Engine:
             worker.leave()
             raise
         try:
-            await engine._load_beforehand(report)
+            engine._automatic = await load_beforehand(
+                options,
+                engine.constraints,
+                engine._trees,
+                engine.drafters,
+                loaded.target.provider,
+                report,
+            )
         except BaseException:
             await engine.close()
             raise
         return engine
-
-    async def _load_beforehand(self, report: Report) -> None:
-        """What requests would otherwise wait for. Raises `UserError` where it does not fit."""
-        await self.constraints.prepare()
-        if self.options.trees:
-            await self.load_trees()
-            report("graphs for trees loaded")
-        try:
-            await self.drafters.load(self.options.drafter)
-        except UserError as error:
-            if self.options.drafter != AUTO or error.code != "out_of_memory":
-                raise
-            self._automatic = NGRAM
-            report(f"only the {NGRAM} drafter: {error.message}")
-        await asyncio.to_thread(use_huge_pages, self._target.provider, report)
-        report(f"drafters: {', '.join((NGRAM, *self.drafters.kinds))}")
 
     @property
     def exact(self) -> bool:
@@ -258,11 +238,12 @@ class Engine:
         self._target.interrupt()
 
     async def close(self) -> None:
-        """Refuse new requests and end the worker. Generations that still run fail (`draining`)."""
+        """Refuse new requests and end the worker. Whoever waits, and generations that still run,
+        fail with `draining`."""
         self._draining = True
-        if self._trees is not None:
-            self._trees.cancel()
-        self.drafters.cancel()
+        self._queue.close()
+        self._trees.close()
+        self.drafters.close()
         await self.constraints.close()
         await self.service.close()
         if self.ngrams is not None:
@@ -279,29 +260,10 @@ class Engine:
     async def load_trees(self) -> None:
         """Have the graphs for trees loaded and probed, once; other requests go on meanwhile.
 
-        Raises `UserError` `out_of_memory`; the next request tries again.
+        Raises `UserError`: `out_of_memory`, after which the next request tries again, and
+        `draining`.
         """
-        if self._trees is None:
-            self._trees = asyncio.create_task(self._load_trees(), name="trees")
-            self._trees.add_done_callback(self._trees_ended)
-        # A request that is cancelled must not end what others wait for.
-        await asyncio.shield(self._trees)
-
-    async def _load_trees(self) -> None:
-        log.info("loading the graphs for trees")
-        thread = yielding_thread()
-        try:
-            await asyncio.get_running_loop().run_in_executor(thread, self._target.load_trees)
-        finally:
-            thread.shutdown(wait=False)
-        steps = probe_trees(self._target, self.package.manifest.target.vocab_size)
-        while (found := await self.service.turn(on_device(lambda: next(steps, None)))) is not None:
-            self.probed = self.probed.also(found)
-        log.info("loaded the graphs for trees")
-
-    def _trees_ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self._trees = None
+        await self._trees.load()
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> asyncio.Future[None]:
         return self._queue.compact(slot, start, path)
@@ -365,16 +327,12 @@ class Engine:
         names = predicting(self.drafters.resolve(name), predicted=predicted)
         return with_room(replace(speculation, drafter=JOIN.join(names) or OFF))
 
-    def _calibration_slot(self) -> Slot:
-        """On the worker's thread: a small slot of its own, run to its end."""
-        (slot,) = self._target.make_slots(1, CALIBRATION_CONTEXT)
-        self._target.run([Row(slot, (0,) * CALIBRATION_CONTEXT, logits=0)])
-        slot.commit((0,) * CALIBRATION_TOKENS)
-        return slot
+    def _also_probed(self, found: ProbeResult) -> None:
+        self.probed = self.probed.also(found)
 
     def _check(self, request: GenerationRequest, n: int) -> None:
         if self._draining:
-            raise UserError("the gateway is shutting down; try again later.", code="draining")
+            raise closing()
         check_request(
             request,
             vocab_size=self.package.manifest.target.vocab_size,
@@ -383,39 +341,3 @@ class Engine:
             kinds=self.drafters.kinds,
         )
         self._queue.require_room(n)
-
-
-def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
-    """The n-gram store, where one is wanted. Raises `UserError` where it cannot be had; where only
-    the disk is full or read-only it is in memory alone."""
-    directory = options.ngram_store
-    if directory is None:
-        return None
-    vocabulary = package.manifest.files[package.manifest.tokenizer].sha256
-    store = NgramStore.shared(directory, vocabulary)
-    if store is not None:
-        return store
-    claimed = None
-    try:
-        claimed = claim(directory)
-    except OSError as error:
-        if error.errno not in UNKEPT:
-            raise _no_store(directory, error) from None
-        log.warning("the n-gram store in %s is in memory alone: %s", directory, error.strerror)
-    return NgramStore(directory, options.ngram_store_mib << 20, vocabulary, claimed).share()
-
-
-def _no_store(directory: Path, error: OSError) -> UserError:
-    reason = "another gateway has it" if isinstance(error, BlockingIOError) else error.strerror
-    return UserError(
-        f"the n-gram store cannot be kept in {directory}: {reason}.",
-        code="invalid_setting",
-        param="ngram_store",
-    )
-
-
-def of_choice(request: GenerationRequest, index: int) -> GenerationRequest:
-    """Choice `index` of a request whose seed is known."""
-    sampling = request.sampling
-    assert sampling.seed is not None, "a fresh seed was drawn when the request was opened"
-    return replace(request, sampling=replace(sampling, seed=choice_seed(sampling.seed, index)))

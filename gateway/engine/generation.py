@@ -9,6 +9,7 @@ from types import TracebackType
 
 from gateway.engine.answer import Answer, Resources
 from gateway.engine.choices import SharedPrompt
+from gateway.engine.closing import closing
 from gateway.engine.deltas import merge
 from gateway.engine.requests import Delta, Event, GenerationRequest, PromptScored
 
@@ -111,9 +112,13 @@ class Generation:
             scored = await self._until_it_may_begin()
             await self._answer.generate(scored, self._prompt.settle if self._first else None)
         except asyncio.CancelledError:
-            if not self._cancelled:
+            if self._cancelled:
+                self._answer.cancel()
+            elif _is_cancelled():
                 raise
-            self._answer.cancel()
+            else:
+                # What it waited for was cancelled under it: that is left when an engine closes.
+                raise closing() from None
 
     async def _until_it_may_begin(self) -> PromptScored | None:
         try:
@@ -129,3 +134,9 @@ class Generation:
     def _emit(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the present task itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

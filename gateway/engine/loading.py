@@ -84,7 +84,7 @@ def load(
     report(
         f"run times {'kept since' if calibrated.cached else 'measured'} {calibrated.measured_at}"
     )
-    pool = SlotPool(slots, can_copy=provider.on_host)
+    pool = SlotPool(slots, can_copy=provider.on_host, shared=options.share_prefixes)
     learned = learned_drafters(package, provider.for_drafters, options.threads, target.weights)
     return Loaded(target, pool, probed, calibrated, need, learned)
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, ClassVar, TypeVar
 
+from gateway.engine.closing import closing
 from models.drafters.store import MOST_TOKENS, Texts
 from models.drafters.store_file import UNFINISHED, append_text, read_texts, rewrite_texts
 from models.errors import UserError
@@ -108,8 +109,10 @@ class NgramStore:
     async def forget(self, user: str) -> None:
         """Delete all that is known of `user`, in memory and on disk.
 
-        Raises `UserError` (`not_deleted`) where the disk keeps it.
+        Raises `UserError`: `not_deleted` where the disk keeps it, `draining` after the end.
         """
+        if self._closed:
+            raise closing()
         self._users.pop(user, None)
         gone = await self._submit(lambda: self._delete(self._path(user)), False)
         # What was being read before that.

@@ -23,8 +23,9 @@ class EngineOptions:
     waits, so that gaps stay short. With `trees` the graphs for drafts that branch are loaded at
     start, not when the first request needs them; those of `drafter` always are. `ngram_store` is
     the directory of what was said to each user (None: it is forgotten), of `ngram_store_mib` MiB
-    at most. Without `check_memory` it is loaded whether or not it seems to fit. The `gpu_` ones are
-    those of `models.providers.DeviceOptions`.
+    at most. With `share_prefixes` requests of any key find the K/V that is kept, not of the one
+    alone that wrote it. Without `check_memory` it is loaded whether or not it seems to fit. The
+    `gpu_` ones are those of `models.providers.DeviceOptions`.
     """
 
     device: str = "auto"
@@ -39,6 +40,7 @@ class EngineOptions:
     drafter: str = AUTO
     ngram_store: Path | None = None
     ngram_store_mib: int = 64
+    share_prefixes: bool = False
     check_memory: bool = True
     gpu_memory_mib: int | None = None
     gpu_graphs: bool = True

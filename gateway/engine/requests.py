@@ -100,8 +100,9 @@ class GenerationRequest:
     A `prediction` is drafted from, beside whatever else is.
     `user` is an opaque name of who asks: what was said to the same one before may be drafted, where
     the gateway keeps it. `key` is an opaque name of whose turn it is: keys that wait for a slot get
-    one in turn. `prefill_chunk` fixes the chunk width and `reuse_prefix` switches prefix
-    reuse. All five change only the time, never the answer.
+    one in turn, and of what the slots hold a request finds what its own key wrote (of any key where
+    the engine lets them share). `prefill_chunk` fixes the chunk width and `reuse_prefix` switches
+    prefix reuse. All five change only the time, never the answer.
     """
 
     prompt: tuple[int, ...]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gateway.engine.closing import closing
 from gateway.engine.service import ModelService
 from gateway.engine.turns import Turns
 from models.errors import UserError
@@ -47,6 +48,7 @@ class SlotQueue:
         self._patience = patience
         self._waiters: Turns[_Waiter] = Turns()
         self._entering = 0
+        self._closed = False
         self._moves: dict[Slot, asyncio.Future[None]] = {}
 
     @property
@@ -76,11 +78,14 @@ class SlotQueue:
     async def acquire(
         self, prompt: Sequence[int], reuse_prefix: bool, key: str | None = None
     ) -> Lease:
-        """A slot for `prompt` when it is the turn of `key`, the K/V that it shares in place.
+        """A slot for `prompt` when it is the turn of `key`, the K/V that it shares with what the
+        same key wrote in place.
 
-        Raises `UserError` (`queue_full`, `queue_timeout`).
+        Raises `UserError` (`queue_full`, `queue_timeout`, `draining`).
         """
-        lease = None if self._waiters else self._pool.acquire(prompt, reuse_prefix)
+        if self._closed:
+            raise closing()
+        lease = None if self._waiters else self._pool.acquire(prompt, reuse_prefix, key)
         if lease is not None:
             self._waiters.served(key)
             return await self._until_filled(lease, self._fill(lease))
@@ -93,6 +98,14 @@ class SlotQueue:
                 code="queue_timeout",
             ) from None
         return await self._until_filled(lease, filled)
+
+    def close(self) -> None:
+        """Nobody is given a slot any more; whoever waits for one is told so."""
+        self._closed = True
+        while self._waiters:
+            future = self._waiters.pop().future
+            if not future.done():
+                future.set_exception(closing())
 
     def release(self, slot: Slot) -> None:
         """Take `slot` back and hand it to whose turn it is.
@@ -111,7 +124,7 @@ class SlotQueue:
             waiter = self._waiters.pop()
             if waiter.future.done():
                 continue
-            lease = self._pool.acquire(waiter.prompt, waiter.reuse_prefix)
+            lease = self._pool.acquire(waiter.prompt, waiter.reuse_prefix, waiter.key)
             assert lease is not None, "a slot was released just now"
             self._waiters.served(waiter.key)
             # The copy is queued here, before anybody can be given its source to write to.

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from gateway.engine.device_turns import DeviceTurns
-from gateway.engine.engine import Engine, open_store
+from gateway.engine.engine import Engine
+from gateway.engine.ngram_opening import open_store
 from gateway.engine.observer import Observer
 from gateway.engine.options import EngineOptions
 from gateway.fleet.sources import options_of
