@@ -38,14 +38,14 @@ def collapse() -> int:
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     try:
-        # A refusal is no error: those pages stay as they are.
-        return sum(
-            length
-            for start, length in _populated()
-            if libc.madvise(start, length, _MADV_COLLAPSE) == 0
-        )
+        return sum(length for start, length in _populated() if _move(libc, start, length))
     except OSError:
         return 0
+
+
+def _move(libc: ctypes.CDLL, start: int, length: int) -> bool:
+    """Whether the kernel did it. A refusal is no error: those pages stay as they are."""
+    return bool(libc.madvise(start, length, _MADV_COLLAPSE) == 0)
 
 
 def _populated() -> Iterator[tuple[int, int]]:

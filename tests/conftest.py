@@ -11,6 +11,7 @@ from typing import Any
 
 import onnxruntime
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gateway.engine import loading
 from models.errors import UserError
@@ -23,6 +24,10 @@ from tests.engine_support import Reference
 from tests.letters_checkpoint import make_letters_checkpoint
 
 ROOT = Path(__file__).parent.parent
+
+# How fast a machine makes examples, and runs them, says nothing about what is tested.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -31,6 +31,7 @@ from gateway.engine.requests import (
     Usage,
 )
 from gateway.engine.status import CostStatus, DrafterStatus, EngineStatus
+from gateway.engine.stops import ScopedScanner
 from models.constraints.source import ConstraintSource
 from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
@@ -305,6 +306,10 @@ class FakeGeneration:
         said, limit = self._engine.answer, self.request.max_tokens
         if limit is not None and limit < len(said):
             return said[:limit], "length", None
+        if isinstance(said, str) and self.request.stop_scope is not None:
+            over = ScopedScanner((), self.request.stop_scope()).push(said)
+            if over is not None:
+                return said[: over.end], "stop", None
         if isinstance(said, str):
             found = [(said.find(stop), stop) for stop in self.request.stop if stop in said]
             if found:

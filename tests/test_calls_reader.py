@@ -185,3 +185,50 @@ def test_ids_are_what_templates_take() -> None:
     assert isinstance(begun, CallBegun)
     assert len(begun.id) == 9
     assert begun.id.isalnum()
+
+
+SINGLE: list[tuple[str, Manner, str, Read, int]] = [
+    ("behind its mark", HERMES, f"So.\n<tool_call>{CALL}</tool_call>\nNow", [WEATHER], 4),
+    ("no second one", HERMES, f"<tool_call>{CALL}</tool_call>" * 2, [WEATHER], -1),
+    ("none without a mark", HERMES, f"<tool_call>{CALL}\n<tool_call>{CALL}", [WEATHER], -1),
+    ("nor text", HERMES, f"<tool_call>{CALL} Now", [WEATHER], 3),
+    ("llama", LLAMA3, f"{PARAMETERS}; {PARAMETERS}", [WEATHER], -1),
+    ("llama's mark", LLAMA3, f"<|python_tag|>{PARAMETERS} so", [WEATHER], 3),
+    ("a list", MISTRAL, f"[TOOL_CALLS] [{CALL}, {CALL}]", [WEATHER], -1),
+    ("a list of one", MISTRAL, f"[TOOL_CALLS] [{CALL}] so", [WEATHER], 3),
+    (
+        "named",
+        NAMED,
+        '[TOOL_CALLS]get_weather[ARGS]{"town": "Bonn"}[TOOL_CALLS]f[ARGS]{}',
+        [WEATHER],
+        -1,
+    ),
+    (
+        "broken off",
+        HERMES,
+        f'<tool_call>{{"name": "f", "arguments": {{"a": ]}}</tool_call><tool_call>{CALL}',
+        [("cut", "f", '{"a": ')],
+        -1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("manner", "text", "expected", "spare"), [case[1:] for case in SINGLE])
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_behind_an_only_call_the_answer_is_over(
+    manner: Manner, text: str, expected: Read, spare: int, size: int
+) -> None:
+    before: Read = [("text", "So.")] if text.startswith("So.") else []
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert read(manner, pieces, single=True) == [*before, *expected]
+    assert len(read(manner, pieces)) > len(expected), "without that there is more"
+    reader = AnswerReader(manner, calls=True, single=True)
+    reader.push(text)
+    assert reader.spare == spare or (spare < 0 and (reader.spare or 0) > 0)
+
+
+def test_an_answer_without_a_whole_call_is_not_over() -> None:
+    for text in ("Well.", "<tool_call> no", f"<tool_call>{CALL}", f"<tool_call>{CALL}\n</tool"):
+        reader = AnswerReader(HERMES, calls=True, single=True)
+        reader.push(text)
+        assert reader.spare is None

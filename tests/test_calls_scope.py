@@ -100,3 +100,34 @@ def test_without_calls_it_finds_what_the_plain_one_finds(text: str, size: int) -
     stops = ("ab", "<E", "Eab", "<")
     plain, _ = before_stop(StopScanner(stops), pieces)
     assert before_stop(scanner(HERMES, *stops), pieces)[0] == plain
+
+
+ENDS = [
+    (HERMES, f"So. {MARKED}", f"\n{MARKED}"),
+    (HERMES, MARKED[: -len("\n</tool_call>")] + "\n", "<tool_call>"),
+    (HERMES, MARKED[:-1], "x"),
+    (LLAMA3, CALL, f"; {CALL}"),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}]", " END"),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}", f", {CALL}]"),
+    (NAMED, 'Ok[TOOL_CALLS]f[ARGS]{"a": "END"}', '[TOOL_CALLS]f[ARGS]{"a": "END"}'),
+]
+
+
+@pytest.mark.parametrize("stops", [(), ("END", "<tool_call>")])
+@pytest.mark.parametrize(("manner", "kept", "rest"), ENDS)
+def test_an_answer_of_one_call_ends_behind_it_in_pieces_of_every_size(
+    manner: Manner, kept: str, rest: str, stops: tuple[str, ...]
+) -> None:
+    kept_of = {f"{MARKED[: -len('</tool_call>')]}": MARKED[: -len("</tool_call>")] + "<"}
+    kept, text = kept_of.get(kept, kept), kept + rest
+    for size in (1, 2, 3, 7, len(text)):
+        pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        assert before_stop(scanner(manner, *stops, single=True), pieces) == (kept, ""), size
+
+
+def test_an_end_that_came_too_early_comes_as_soon_as_it_may() -> None:
+    single = scanner(HERMES, single=True)
+    single.skip(f"{MARKED} and ")
+    found = single.push("more")
+    assert found is not None
+    assert (found.stop, found.end) == ("", 0)

@@ -176,6 +176,31 @@ def test_which_of_several_schemas_is_wrong_is_said(compiler: GrammarCompiler) ->
     assert caught.value.param == "tools[1].parameters"
 
 
+TOO_LARGE = {"type": "object", "properties": {f"p{n}": {} for n in range(3000)}}
+
+
+def test_a_schema_that_is_too_large_far_from_the_beginning_is_found(
+    compiler: GrammarCompiler,
+) -> None:
+    """Any text may come before it; and its name is longer than the tokens that are tried."""
+    value = {"type": "object", "properties": {"a name of quite some tokens": TOO_LARGE}}
+    schema = json_schema(
+        {**value, "required": list(value["properties"]), "additionalProperties": False},
+        "tools[1].parameters",
+    )
+    with pytest.raises(UserError, match="is too large") as caught:
+        compiler.compile(schema)
+    assert caught.value.param == "tools[1].parameters"
+    small = json_schema({"type": "object"}, "tools[0].parameters")
+    text = "start: TEXT? | said (a | b)\nsaid[lazy]: /(.|\\n)*!/\nTEXT: /[^!]*/"
+    text += f"\na: %json {small.text}"
+    calls = ConstraintSource("calls", f"{text}\nb: %json {schema.text}", "tools", (small, schema))
+    with pytest.raises(UserError, match="is too large") as caught:
+        compiler.compile(calls)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "tools[1].parameters")
+    compiler.compile(ConstraintSource("calls", text.replace("| b", ""), "tools", (small,)))
+
+
 def test_a_fault_of_the_compilers_own_is_a_refusal(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

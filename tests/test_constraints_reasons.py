@@ -73,6 +73,34 @@ CASES: list[tuple[Kind, str, str]] = [
         'at 1(8): failed to compile JSON schema: Unimplemented keys: ["not"]\n   1 | start',
         f'has a schema that has "not", which {NOT_ENFORCED} (line 1)',
     ),
+    (
+        "grammar",
+        "2(2): Expected token ':', found '[' (at \"[\" ('['))\n   1 | start: A\n"
+        "   2 | A[lazy]: /x/\n        ^\n   3 | b: %json {}\n",
+        'has a "[" where ":" should be: attributes, such as [lazy], stand in the definition of a'
+        " rule, behind its name in lower case (line 2)",
+    ),
+    (
+        "grammar",
+        'at 1(8): unknown name: "foo"\n   1 | start: foo\n   2 | # %json, no start rule found\n',
+        'has the name "foo", which it does not define (line 1)',
+    ),
+    (
+        "grammar",
+        'at 2(4): invalid regex "%json (" (in regex): regex parse error:\n    %json (\n'
+        "error: unclosed group\n   1 | start: A\n",
+        "has a regular expression that cannot be used: unclosed group (line 2)",
+    ),
+    (
+        "grammar",
+        'at 2(4): unknown name: "c"\n   2 | b: c  # failed to compile JSON schema: \n',
+        'has the name "c", which it does not define (line 2)',
+    ),
+    (
+        "grammar",
+        'failed to parse "%json": empty json',
+        'has a "%json" without a schema that can be read',
+    ),
     ("grammar", "1(37): lark grammar too deeply nested (at \"(\" ('('))", f"{TOO_LARGE} (line 1)"),
     ("calls", "at 9(8): initial lexer configuration (grammar) too big (limit: 1)", TOO_LARGE),
 ]

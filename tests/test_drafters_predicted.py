@@ -75,6 +75,16 @@ def test_a_vocabulary_that_adds_to_what_it_encodes_is_not_believed() -> None:
     assert len(text.continuation(8, 9)) == 1
 
 
+def test_what_is_beyond_its_most_is_not_there(words: Words) -> None:
+    text = PredictedText(TEXT, words, 4)
+    whole = PredictedText(TEXT, words)
+    assert text.ids == whole.ids[:4]
+    assert whole.raw.startswith(text.raw)
+    assert text.place(len(text.raw)) == 4
+    assert text.continuation(text.offset(3), 9) == whole.ids[3:4]
+    assert PredictedText(TEXT, words, 1000).ids == whole.ids
+
+
 def test_an_empty_text_has_nothing(words: Words) -> None:
     text = PredictedText("", words)
     assert (text.ids, text.raw, text.indent, text.place(0)) == ((), b"", 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,24 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gateway.engine.requests import Prediction, Speculation
+from gateway.engine.requests import GenerationRequest, Prediction, Speculation
 from models.drafters.learned import LearnedModels
+from models.drafters.predicted import PredictedText
 from models.package import Package
 from models.sampling.parameters import Sampling
 from tests.constraints_support import RECORD, json_schema, regex
 from tests.drafters_support import CPU
-from tests.engine_support import OFF, Answered, TestEngine, ask, is_idle, make_prompt, running
+from tests.engine_support import (
+    OFF,
+    Answered,
+    TestEngine,
+    ask,
+    is_idle,
+    make_prompt,
+    read,
+    running,
+    until,
+)
 from tests.prediction_support import PLAIN, biased
 
 COUNT = 48
@@ -185,6 +197,34 @@ async def test_many_at_once_each_with_its_own(engine: TestEngine) -> None:
         for each in answers:
             require_counts(each)
     assert is_idle(engine)
+
+
+async def test_nobody_has_it_read_before_there_is_a_slot(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[PredictedText] = []
+
+    class Counted(PredictedText):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("gateway.engine.predictions.PredictedText", Counted)
+    prediction = Prediction(PLAIN)
+    request = GenerationRequest(PROMPTS[0], max_tokens=8, prediction=prediction)
+    async with running(tiny_package, slots=1, queue=8) as engine, AsyncExitStack() as stack:
+        engine.target.gate.clear()
+        before = GenerationRequest(PROMPTS[1], max_tokens=4, speculation=OFF)
+        answers = [await stack.enter_async_context(engine.open(before))]
+        await until(lambda: engine.status().free_slots == 0)
+        for prompt in PROMPTS[1:3]:
+            for choice in engine.open_choices(replace(request, prompt=prompt), 2):
+                answers.append(await stack.enter_async_context(choice))
+        await until(lambda: engine.status().waiting == 2)
+        assert (made, prediction.made, prediction.making) == ([], None, None)
+        engine.target.gate.set()
+        await asyncio.gather(*(read(answer) for answer in answers))
+    assert made == [prediction.made]
 
 
 async def test_beside_learned_drafters_and_in_trees(drafting: Package) -> None:

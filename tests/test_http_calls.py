@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import jsonschema
 import pytest
 from openai import AsyncOpenAI
@@ -478,3 +479,85 @@ async def test_a_schema_that_cannot_be_enforced_names_its_function(served: Serve
     async with socket_to(served) as socket:
         (event,) = await ask(socket, input="a", tools=flat, tool_choice="required")
     assert event["error"]["param"] == "tools[1].parameters"
+
+
+def llama3_engine(answer: str) -> FakeEngine:
+    engine = FakeEngine(answer)
+    engine.template.source = "{{ tools }} <|python_tag|>"
+    return engine
+
+
+LLAMA = f'{{"name": "get_weather", "parameters": {ARGUMENTS}}}'
+BROKEN = '<tool_call>{"name": "get_weather", "arguments": {"town": ]}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "length"),
+    [
+        (FakeEngine(f"{TEXT}\n{CALL}\nAnd so on."), "Let me see.", len(TEXT)),
+        (FakeEngine(f"{CALL}{CALL}"), None, len(CALL)),
+        (FakeEngine(f"{CALL} That is all."), None, len(CALL)),
+        (llama3_engine(f"{LLAMA}; {LLAMA}"), None, len(LLAMA)),
+    ],
+    ids=["text around", "two", "text behind", "llama3"],
+)
+async def test_one_call_is_all_where_no_more_are_wanted(
+    engine: FakeEngine, said: str | None, length: int
+) -> None:
+    wanted = {"tools": CHAT, "parallel_tool_calls": False}
+    flat = {"input": "Hi", "tools": TOOLS, "parallel_tool_calls": False}
+    async with serving(engine) as served, socket_to(served) as socket:
+        whole = await post(served, **wanted, n=2)
+        chunks = choice_chunks(await stream(served, **wanted))
+        events = await ask(socket, **flat)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{served.base}/responses", json=flat) as response,
+        ):
+            over_http = await response.json()
+        more = await post(served, tools=CHAT)
+    for choice in whole["choices"]:
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["stop_reason"] is None
+        assert choice["message"]["content"] == said
+        (call,) = choice["message"]["tool_calls"]
+        assert call["function"] == {"name": "get_weather", "arguments": ARGUMENTS}
+    assert whole["usage"]["completion_tokens"] == 2 * length, "nothing is made behind it"
+    calls = [each for chunk in chunks for each in chunk["delta"].get("tool_calls", ())]
+    assert {each["index"] for each in calls} == {0}
+    assert "".join(each["function"]["arguments"] for each in calls) == ARGUMENTS
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == (said or "")
+    assert chunks[-1]["finish_reason"] == "tool_calls"
+    for event in events:
+        validate(event)
+    for made in (events[-1]["response"], over_http):
+        Response.model_validate(made, strict=True)
+        assert made["status"] == "completed"
+        assert made["parallel_tool_calls"] is False
+        kinds = [item["type"] for item in made["output"]]
+        assert kinds == [*(["message"] if said else []), "function_call"]
+        assert made["output"][-1]["arguments"] == ARGUMENTS
+        assert made["usage"]["output_tokens"] == length
+    assert more["usage"]["completion_tokens"] == len(engine.answer)
+
+
+async def test_a_call_that_breaks_off_is_the_only_one_too() -> None:
+    wanted = {"tools": CHAT, "parallel_tool_calls": False}
+    async with serving(FakeEngine(f"{BROKEN}\n{CALL}")) as served:
+        (choice,) = (await post(served, **wanted))["choices"]
+        (more,) = (await post(served, tools=CHAT))["choices"]
+    assert choice["finish_reason"] == "stop"
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["arguments"] == '{"town": '
+    assert len(more["message"]["tool_calls"]) == 2
+
+
+async def test_a_conversation_goes_on_from_an_only_call() -> None:
+    engine = FakeEngine(f"{CALL}\n{CALL}")
+    flat = {"tools": TOOLS, "parallel_tool_calls": False}
+    async with serving(engine) as served, socket_to(served) as socket:
+        first = (await ask(socket, input="Hi", **flat))[-1]["response"]
+        (call,) = first["output"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "wet"}
+        await ask(socket, input=[output], previous_response_id=first["id"], **flat)
+    assert engine.prompt().endswith(f"<assistant>{CALL}</><tool>get_weather\nwet</><assistant>")

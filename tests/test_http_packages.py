@@ -11,6 +11,7 @@ import pytest
 
 from gateway.http.app import drain
 from gateway.http.responses.routes import ResponsesRoutes
+from gateway.http.sse import Streaming
 from models.errors import DeviceError
 from tests.fake_engine import FakeEngine
 from tests.fleet_support import Starts, furnish, source
@@ -225,7 +226,7 @@ async def test_who_waits_for_a_package_is_told_when_the_gateway_drains() -> None
         starts.gate.clear()
         asked = asyncio.create_task(post(served, "/v1/responses", {"input": "x", "model": "b"}))
         await until(lambda: served.gateway.fleet.member("b").waiting == 1)
-        await drain(served.gateway, ResponsesRoutes(served.gateway))
+        await drain(served.gateway, ResponsesRoutes(served.gateway, Streaming()))
         status, told = await asked
         assert (status, told["error"]["code"]) == (503, "draining")
 

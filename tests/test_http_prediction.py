@@ -19,6 +19,7 @@ from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Prediction
 from gateway.http.prediction import MOST_CHARACTERS, parse_prediction
 from models.chat_template import ChatTemplate
+from models.drafters.predicted import PredictedText
 from models.errors import UserError
 from models.package import load_package
 from tests.chat_requests import MESSAGES, choice_chunks, content_of, post, stream
@@ -53,7 +54,7 @@ TOOLS = [
     ],
 )
 def test_what_is_predicted(document: dict[str, Any], text: str | None) -> None:
-    assert parse_prediction(document) == text
+    assert parse_prediction(document) == (None if text is None else Prediction(text))
 
 
 BAD: list[tuple[Any, str, str]] = [
@@ -112,6 +113,16 @@ async def test_every_endpoint_takes_it_and_refuses_what_it_is_not() -> None:
     assert [request.prediction for request in engine.requests] == [*[Prediction(TEXT)] * 3, None]
     assert {body["error"]["param"] for body in bodies} == {"prediction.content"}
     assert (event["status"], event["error"]["param"]) == (400, "prediction.content")
+
+
+async def test_all_prompts_and_choices_have_one() -> None:
+    engine = FakeEngine(TEXT)
+    async with serving(engine) as served:
+        await post(served, path="completions", prompt=["a", "b", "c"], n=2, prediction=PREDICTION)
+    first, *others = [request.prediction for request in engine.requests]
+    assert len(others) == 2
+    assert first == Prediction(TEXT)
+    assert all(each is first for each in others)
 
 
 async def test_what_openai_refuses_beside_it_goes_with_it() -> None:
@@ -227,6 +238,33 @@ async def test_every_choice_is_drafted_for_itself(served: Served, engine: Engine
     assert details["accepted_prediction_tokens"] == accepted
     assert details["rejected_prediction_tokens"] == sum(e["draft_n"] for e in counted) - accepted
     assert counted[1]["draft_n_accepted"] > 25
+
+
+async def test_it_is_read_once_for_all_prompts_and_choices(
+    served: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are, and no more of it than the context holds."""
+    made: list[PredictedText] = []
+
+    class Counted(PredictedText):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("gateway.engine.predictions.PredictedText", Counted)
+    text = "the other and the one " * 1000
+    body = await post(
+        served,
+        path="completions",
+        prompt=["a", "b", "c"],
+        n=3,
+        max_tokens=8,
+        ignore_eos=True,
+        prediction={"type": "content", "content": text},
+    )
+    assert len(body["choices"]) == 9
+    (only,) = made
+    assert len(only.ids) == engine.context_length
 
 
 async def test_responses_tell_it_in_timings_and_provenance(served: Served, engine: Engine) -> None:

@@ -11,6 +11,8 @@ from gateway.engine.requests import Prediction, Speculation
 from gateway.settings import MAX_DRAFT_LENGTH
 from tests.prediction_support import Words
 
+MOST = 100_000
+
 
 class CountingWords(Words):
     """Counts the texts that it encodes."""
@@ -25,16 +27,36 @@ class CountingWords(Words):
 @pytest.mark.parametrize("times", [1, 3000], ids=["short", "long"])
 async def test_it_is_read_once_and_shared(times: int) -> None:
     words, prediction = CountingWords(), Prediction("to be or not " * times)
-    first = await read(prediction, words)
-    assert await read(prediction, words) is first is prediction.made
+    first = await read(prediction, words, MOST)
+    assert await read(prediction, words, MOST) is first is prediction.made
     assert first.raw.decode() == prediction.text
     assert words.encoded == 1
 
 
-async def test_choices_that_read_it_at_once_share_it() -> None:
-    words, prediction = Words(), Prediction("to be or not " * 3000)
-    made = await asyncio.gather(*(read(prediction, words) for _ in range(4)))
+async def test_answers_that_read_it_at_once_share_it() -> None:
+    words, prediction = CountingWords(), Prediction("to be or not " * 3000)
+    made = await asyncio.gather(*(read(prediction, words, MOST) for _ in range(4)))
     assert all(each is made[0] for each in made)
+    assert words.encoded == 1
+
+
+async def test_who_leaves_takes_nothing_from_the_others() -> None:
+    words, prediction = CountingWords(), Prediction("to be or not " * 3000)
+    first, *others = [asyncio.create_task(read(prediction, words, MOST)) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    made = await asyncio.gather(*others)
+    assert made[0] is made[1] is prediction.made
+    assert first.cancelled()
+    assert words.encoded == 1
+
+
+@pytest.mark.parametrize("times", [1, 3000], ids=["short", "long"])
+async def test_no_more_of_it_is_kept_than_an_answer_can_have(times: int) -> None:
+    words, prediction = CountingWords(), Prediction("to be or not " * times)
+    made = await read(prediction, words, 3)
+    assert made.ids == tuple(words.encode("to be or"))
+    assert made.raw == b"to be or"
 
 
 def test_the_text_alone_makes_it_equal() -> None:

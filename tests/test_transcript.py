@@ -338,9 +338,9 @@ def test_what_the_model_leaves_unfinished_is_said_by_its_last_token(tokenizer: T
     assert (told.spelled, told.text) == ("", "\ufffd")
 
 
-def scoped(tokenizer: Tokenizer, text: str, **stops: Any) -> Told:
-    """`text` told token by token; stops act outside its calls."""
-    scope = lambda: CallScope(AnswerReader(HERMES, calls=True))  # noqa: E731
+def scoped(tokenizer: Tokenizer, text: str, *, single: bool = False, **stops: Any) -> Told:
+    """`text` told token by token; stops act outside its calls, of which it has one if `single`."""
+    scope = lambda: CallScope(AnswerReader(HERMES, calls=True, single=single))  # noqa: E731
     request = GenerationRequest((1,), stop_scope=scope, **stops)
     endings = frozenset({END, *request.stop_ids})
     told = Told(Transcript(request, tokenizer, endings, 1000))
@@ -381,3 +381,19 @@ def test_stop_tokens_act_within_their_scope(tokenizer: Tokenizer) -> None:
     assert told.text.startswith(CALLING[:-1])
     assert told.transcript.stop == stop
     assert told.text != f"{CALLING}in the middle"
+
+
+def test_an_answer_of_one_call_is_over_behind_it(tokenizer: Tokenizer) -> None:
+    told = scoped(tokenizer, CALLING + CALLING, single=True)
+    assert (told.text, told.transcript.reason) == (CALLING.rstrip(), "stop")
+    assert told.transcript.stop is None
+    assert told.spelled == told.text
+    assert told.transcript.count == len(told.ids)
+    told = scoped(tokenizer, CALLING + CALLING)
+    assert told.text == CALLING + CALLING
+    least = len(tokenizer.encode(CALLING + "and more"))
+    told = scoped(
+        tokenizer, f"{CALLING}and more of it", single=True, sampling=Sampling(min_tokens=least)
+    )
+    assert told.transcript.count == least, "as soon as it may"
+    assert (told.transcript.reason, told.transcript.stop) == ("stop", None)

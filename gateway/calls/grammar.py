@@ -38,9 +38,9 @@ def calls_source(
 def text_source(
     manner: Manner, tools: Sequence[Tool], marks: Mapping[str, int], *, several: bool
 ) -> ConstraintSource:
-    """The constraint of `text_grammar`."""
+    """The constraint of `text_grammar`. Nobody asked for it: it ends no answer."""
     grammar = text_grammar(manner, tools, marks, several=several)
-    return ConstraintSource("calls", grammar, PARAM, _schemas(tools))
+    return ConstraintSource("calls", grammar, PARAM, _schemas(tools), lenient=True)
 
 
 def _schemas(tools: Sequence[Tool]) -> tuple[ConstraintSource, ...]:

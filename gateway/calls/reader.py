@@ -36,14 +36,23 @@ beginning says."""
 class AnswerReader:
     """Reads one answer of a model of this `manner`.
 
-    Without `calls` functions are not called, whatever the text looks like; `thinking`: the prompt
-    ends inside a thought.
+    Without `calls` functions are not called, whatever the text looks like; with `single` the answer
+    is over behind the first call, and what follows is not read. `thinking`: the prompt ends inside
+    a thought.
     """
 
     def __init__(
-        self, manner: Manner, *, calls: bool, form: Form = "free", thinking: bool = False
+        self,
+        manner: Manner,
+        *,
+        calls: bool,
+        form: Form = "free",
+        thinking: bool = False,
+        single: bool = False,
     ) -> None:
         self._manner = manner
+        self._single = single
+        self._spare: int | None = None
         self._either = form == "either"
         self._only_calls = form == "calls"
         self._mark = _MARKS[manner.dialect] if calls else ""
@@ -74,6 +83,12 @@ class AnswerReader:
     def whole(self) -> bool:
         """Whether no call broke off."""
         return not self._cut
+
+    @property
+    def spare(self) -> int | None:
+        """How many of the characters of the last push are behind the answer's only call and its
+        marks, when it is over."""
+        return self._spare
 
     @property
     def calling(self) -> bool:
@@ -214,15 +229,25 @@ class AnswerReader:
         elif call.done:
             self._parts.append(CallEnded(self._calls - 1))
             self._go(self._behind, self._pending)
+            if self._single and not self._closing:
+                self._end(self._pending)
         return call.done or call.broken
+
+    @property
+    def _closing(self) -> str:
+        """The mark behind a call, where there is one."""
+        return "]" if self._listed else CALLED if self._mark == CALL else ""
 
     def _behind(self) -> bool:
         """A call has ended: its closing mark, another one, or text."""
-        closing = "]" if self._listed else CALLED if self._mark == CALL else ""
-        text = self._pending.lstrip(_BETWEEN + _SEPARATORS[self._manner.dialect])
+        closing = self._closing
+        between = _BETWEEN if self._single else _BETWEEN + _SEPARATORS[self._manner.dialect]
+        text = self._pending.lstrip(between)
         if not text or (len(text) < len(closing) and closing.startswith(text)):
             return False
-        if text.startswith("{") and (self._listed or self._mark == PYTHON):
+        if self._single:
+            self._end(text.removeprefix(closing))
+        elif text.startswith("{") and (self._listed or self._mark == PYTHON):
             self._opening = ""
             self._enter(text)
         else:
@@ -238,6 +263,16 @@ class AnswerReader:
         else:
             self._pending = rest
         return bool(mark)
+
+    def _end(self, rest: str) -> None:
+        """The answer is over before `rest`."""
+        self._spare = len(rest)
+        self._go(self._pass, rest)
+
+    def _pass(self) -> bool:
+        """Behind the answer's end."""
+        self._pending = ""
+        return False
 
     def _enter(self, text: str, scanner: Scanner | None = None) -> None:
         self._call = CallScanner() if scanner is None else scanner
@@ -255,6 +290,8 @@ class AnswerReader:
             self._parts.append(CallEnded(self._calls - 1, whole=False))
             self._cut = True
             self._go(self._skip, self._pending if self._mark == CALL else "")
+            if self._single:
+                self._end(self._pending)
 
     def _go(self, step: Callable[[], bool], text: str, *, fresh: bool = False) -> None:
         self._step, self._pending, self._fresh = step, text, fresh

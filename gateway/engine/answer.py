@@ -76,6 +76,8 @@ class Resources(Protocol):
 
     async def recall(self, request: GenerationRequest) -> None: ...
 
+    async def read_prediction(self, request: GenerationRequest) -> None: ...
+
     def remember(self, request: GenerationRequest, answer: Sequence[int]) -> None: ...
 
     def next_order(self) -> int: ...
@@ -147,6 +149,9 @@ class Answer:
         lease = await self._resources.acquire(request.prompt, reuse, request.key)
         try:
             self._record.mark_started(lease.shared)
+            if request.speculation.drafts:
+                # Not before: of those that wait in the queue none has more than its text.
+                await self._resources.read_prediction(request)
             rows = await self._prefill(lease.slot, scores)
             if prefilled is not None:
                 prefilled(None if scores is None else scores.event())

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Protocol
 
 from gateway.engine.closing import closing
-from gateway.engine.lanes import Job, Lane
+from gateway.engine.lanes import CompileLane, Job
 from models.constraints.compiler import TooSlowError
 from models.constraints.guide import Grammar, Guide
+from models.constraints.lenient import LenientGuide
 from models.constraints.source import ConstraintSource
 from models.errors import UserError
 
@@ -54,8 +55,8 @@ class Constraints:
         # Whoever asks for the same by the same fields and with the same key, whose turn it is,
         # waits for the same job.
         self._jobs: dict[tuple[Named, str | None], Job] = {}
-        self._quick = Lane("quick", partial(self._compile, patient=False), self._went)
-        self._patient = Lane("patient", partial(self._compile, patient=True), self._went)
+        self._quick = CompileLane("quick", partial(self._compile, patient=False), self._went)
+        self._patient = CompileLane("patient", partial(self._compile, patient=True), self._went)
         self._closed = False
 
     async def prepare(self) -> None:
@@ -64,7 +65,8 @@ class Constraints:
 
     async def guide(self, source: ConstraintSource, key: str | None = None) -> Guide:
         """For one answer. Raises `UserError` that names the source's field."""
-        return (await self.grammar(source, key)).guide(source)
+        grammar = await self.grammar(source, key)
+        return LenientGuide(grammar, source) if source.lenient else grammar.guide(source)
 
     async def grammar(self, source: ConstraintSource, key: str | None = None) -> Grammar:
         """Compiled when it is the turn of `key`, or kept since. Raises `UserError` that names the

@@ -128,7 +128,7 @@ class Drafters:
         drafters: list[Drafter] = []
         for name in speculation.drafter.split(JOIN):
             if name == PREDICTION:
-                assert predicted is not None, "read before the answer takes a slot"
+                assert predicted is not None, "read before the answer is drafted"
                 drafters.append(PredictionDrafter(predicted))
             elif name == NGRAM:
                 drafters.append(NgramDrafter(branches=branches))

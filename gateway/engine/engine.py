@@ -308,10 +308,13 @@ class Engine:
         predicted = None if request.prediction is None else request.prediction.made
         return self.drafters.make(request.speculation, slot, sampler, texts, predicted)
 
-    async def recall(self, request: GenerationRequest) -> None:
-        """Have what was said to the same user before at hand, and what is predicted."""
+    async def read_prediction(self, request: GenerationRequest) -> None:
+        """Have what is predicted at hand."""
         if request.prediction is not None:
-            await read(request.prediction, self.tokenizer)
+            await read(request.prediction, self.tokenizer, self.context_length)
+
+    async def recall(self, request: GenerationRequest) -> None:
+        """Have what was said to the same user before at hand."""
         if self.ngrams is not None and request.user is not None:
             await self.ngrams.load(request.user)
 

@@ -28,7 +28,7 @@ class Job:
     waiting: int = 0
 
 
-class Lane:
+class CompileLane:
     """Lives on an event loop. `went` is told there what became of each job."""
 
     def __init__(

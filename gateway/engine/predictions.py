@@ -18,16 +18,23 @@ _SHORT_TEXT = 4096
 """Characters that are encoded at once; more would hold up running streams, and a thread does it."""
 
 
-async def read(prediction: Prediction, vocabulary: Vocabulary) -> PredictedText:
-    """Once for all choices of a request."""
+async def read(prediction: Prediction, vocabulary: Vocabulary, most: int) -> PredictedText:
+    """Once for all answers of a request, `most` tokens of it: no answer is longer."""
     if prediction.made is None:
         if len(prediction.text) <= _SHORT_TEXT:
-            prediction.made = PredictedText(prediction.text, vocabulary)
+            prediction.made = PredictedText(prediction.text, vocabulary, most)
         else:
-            made = await asyncio.to_thread(PredictedText, prediction.text, vocabulary)
-            # Several choices may have begun it; they share the one that was there first.
-            prediction.made = prediction.made or made
+            prediction.made = await _made(prediction, vocabulary, most)
     return prediction.made
+
+
+async def _made(prediction: Prediction, vocabulary: Vocabulary, most: int) -> PredictedText:
+    """In a thread. An answer that is cancelled must not end what others wait for."""
+    if prediction.making is None:
+        prediction.making = asyncio.get_running_loop().run_in_executor(
+            None, PredictedText, prediction.text, vocabulary, most
+        )
+    return await asyncio.shield(prediction.making)
 
 
 def with_room(speculation: Speculation) -> Speculation:

@@ -1,4 +1,4 @@
-"""Whether the device's threads get on: since when each one's run goes on, and how many ended."""
+"""Whether the device's threads get on: since when each one's run goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Pulse:
     def __init__(self) -> None:
         # Each thread writes its own entries alone, and reading a dict's values is one step.
         self._began: dict[int, float] = {}
-        self._ended: dict[int, int] = {}
 
     def begin(self) -> None:
         """The calling thread begins a run."""
@@ -23,16 +22,9 @@ class Pulse:
 
     def end(self) -> None:
         """The calling thread's run ended, however."""
-        thread = get_ident()
-        self._began.pop(thread, None)
-        self._ended[thread] = self._ended.get(thread, 0) + 1
+        self._began.pop(get_ident(), None)
 
     def running_for(self, now: float) -> float | None:
         """Seconds that the longest of the present runs has taken; None where nothing runs."""
         began = list(self._began.values())
         return max(0.0, now - min(began)) if began else None
-
-    @property
-    def count(self) -> int:
-        """Runs that ended."""
-        return sum(list(self._ended.values()))

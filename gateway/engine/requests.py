@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -77,10 +78,13 @@ def needed_by_policy(speculation: Speculation) -> Iterator[tuple[Policy, str]]:
 
 @dataclass(slots=True)
 class Prediction:
-    """The text that an answer is said to be. `made` is what the engine made of it, once."""
+    """The text that answers are said to be: one for all of a request, however many prompts and
+    choices it has. `made` is what the engine made of it, once, when the first of them began;
+    `making` that this was begun."""
 
     text: str
     made: PredictedText | None = field(default=None, compare=False, repr=False)
+    making: asyncio.Future[PredictedText] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ class GenerationRequest:
     leaves). `ignore_eos` goes on past end-of-sequence. The answer ends before the first of the
     strings `stop` that it would contain, and before any of `stop_ids`; neither is looked at until
     it has `sampling.min_tokens` tokens, nor outside what `stop_scope` makes, where there is one
-    (but special tokens among `stop_ids` end every answer). With a `constraint` it is of that form,
+    (but special tokens among `stop_ids` end every answer); where that says so it is over without a
+    stop. With a `constraint` it is of that form,
     unless a stop or the limit cuts it, and ends where nothing can follow. Special tokens are no
     part of its text but for those in `shown_ids`. `top_logprobs` None asks for no
     log-probabilities, 0 for those of the answer's tokens, n for those of the n most likely tokens

@@ -16,8 +16,8 @@ from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.pulse import Pulse
 from gateway.engine.solo import Solo
 from gateway.engine.waiting import (
+    DeviceLane,
     Drafted,
-    Lane,
     Verified,
     Waiting,
     WaitingDraft,
@@ -77,10 +77,10 @@ class ModelService:
         self._drafted_last = False
         self._solo: Solo | None = None
         self._pulse, self._device_turns = pulse or Pulse(), turns or DeviceTurns()
-        self._target = Lane(worker or Worker("target"), self._pulse, self._device_turns)
+        self._target = DeviceLane(worker or Worker("target"), self._pulse, self._device_turns)
         self._drafter = self._target
         if overlap:
-            self._drafter = Lane(Worker("drafter"), self._pulse, self._device_turns)
+            self._drafter = DeviceLane(Worker("drafter"), self._pulse, self._device_turns)
         self._closed = False
 
     @property
@@ -220,13 +220,13 @@ class ModelService:
         if self._solo is not None:
             self._solo.call_back()
 
-    def _wake(self, lane: Lane) -> None:
+    def _wake(self, lane: DeviceLane) -> None:
         self._call_back()
         if not lane.busy:
             lane.busy = True
             asyncio.get_running_loop().call_soon(self._start, lane)
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: DeviceLane) -> None:
         """Put the lane's next job on its thread, or leave it idle."""
         if self._closed:
             waiting: list[Waiting] = [*self._decodes, *self._prefills, *self._drafts, *self._turns]
@@ -343,7 +343,7 @@ class ModelService:
             if not item.future.done():
                 item.future.set_result(Verified(result, run_ms, shape, item.draft))
 
-    def _go_on(self, lane: Lane) -> None:
+    def _go_on(self, lane: DeviceLane) -> None:
         # After the callers that were answered just now have been resumed and have queued again.
         asyncio.get_running_loop().call_soon(self._start, lane)
 

@@ -13,14 +13,15 @@ _START = 0
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """`stop` was found; it ends behind `end` characters of the piece that was pushed last: 0 or
-    less where it was found late."""
+    less where it was found late. It is empty where the answer is over there by itself."""
 
     stop: str
     end: int
 
 
 class Scope(Protocol):
-    """Where in an answer stops are looked for. Reads it character by character."""
+    """Where in an answer stops are looked for, and where it is over without one. Reads it character
+    by character."""
 
     @property
     def outside(self) -> bool:
@@ -33,6 +34,10 @@ class Scope(Protocol):
     @property
     def leaving(self) -> bool:
         """Whether what comes next is out of scope, by what is known."""
+
+    @property
+    def beyond(self) -> int | None:
+        """How many of the last characters are behind the answer's end; None: it goes on."""
 
     def push(self, character: str, /) -> None: ...
 
@@ -121,10 +126,12 @@ class StopScanner:
 
 
 class ScopedScanner(StopScanner):
-    """The same, looked for only within `scope`. No stop reaches over what is out of it."""
+    """The same, looked for only within `scope`, and the end that this has. No stop reaches over
+    what is out of it."""
 
     def __init__(self, stops: Sequence[str], scope: Scope) -> None:
         super().__init__(stops)
+        self._looks = bool(stops)
         self._scope = scope
         self._unread = ""
 
@@ -139,6 +146,11 @@ class ScopedScanner(StopScanner):
     def push(self, piece: str) -> Stopped | None:
         for index, character in enumerate(piece):
             self._scope.push(character)
+            beyond = self._scope.beyond
+            if beyond is not None:
+                return Stopped("", max(0, index + 1 - beyond))
+            if not self._looks:
+                continue
             self._unread += character
             found = self._read(self._scope.undecided)
             if found is not None:

@@ -37,10 +37,11 @@ class _Placed(NamedTuple):
 class Transcript:
     """Takes tokens, gives deltas; knows where the answer ends.
 
-    It ends before the first of `endings` and before the first of the request's stop strings, but
-    not within its first `min_tokens` tokens nor out of their scope, and at `limit` tokens. What may
-    be the beginning of a stop is held back. A stop takes with it every token that adds no character
-    to what is left of the text; a token that it cuts stays. A push costs what its own tokens cost.
+    It ends before the first of `endings`, before the first of the request's stop strings in their
+    scope, and where that scope says that it is over, but not within its first `min_tokens` tokens;
+    and at `limit` tokens. What may be the beginning of a stop is held back. A stop takes with it
+    every token that adds no character to what is left of the text; a token that it cuts stays. A
+    push costs what its own tokens cost.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class Transcript:
 
     def _stop_at(self, found: Stopped, before: int) -> None:
         """`before` is where the piece begins that its end is counted from."""
-        self.stop = found.stop
+        self.stop = found.stop or None
         self._cut(before + found.end - len(found.stop))
 
     def _cut(self, end: int) -> None:
@@ -234,6 +235,6 @@ class Transcript:
 
 
 def _scanner(request: GenerationRequest) -> StopScanner | None:
-    if request.stop_scope is not None and (request.stop or request.stop_ids):
+    if request.stop_scope is not None:
         return ScopedScanner(request.stop, request.stop_scope())
     return StopScanner(request.stop) if request.stop else None

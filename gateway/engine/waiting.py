@@ -84,7 +84,7 @@ class WaitingTurn:
 Waiting = WaitingRow | WaitingDraft | WaitingTurn
 
 
-class Lane:
+class DeviceLane:
     """A worker thread and whether something has been put on it that has not ended.
 
     `pulse` has the time of what it does, which takes its turn in `turns`.

@@ -20,7 +20,7 @@ from gateway.http.page import PageRoutes
 from gateway.http.responses.compact import CompactRoutes
 from gateway.http.responses.routes import ResponsesRoutes
 from gateway.http.responses.stored import StoredRoutes
-from gateway.http.sse import KEEP_ALIVE
+from gateway.http.sse import KEEP_ALIVE, Streaming
 from gateway.limits import Limits
 
 log = logging.getLogger(__name__)
@@ -46,15 +46,16 @@ def make_app(
         ],
         client_max_size=limits.message_bytes,
     )
-    responses = ResponsesRoutes(gateway, send_deadline, keep_alive)
+    streaming = Streaming(send_deadline, keep_alive)
+    responses = ResponsesRoutes(gateway, streaming)
     PageRoutes().add_to(app.router)
     InfoRoutes(gateway).add_to(app.router)
     AdminRoutes(gateway).add_to(app.router)
     OpenApiRoutes().add_to(app.router)
     responses.add_to(app.router)
     CompactRoutes(gateway).add_to(app.router)
-    StoredRoutes(gateway, send_deadline, keep_alive).add_to(app.router)
-    CompletionsRoutes(gateway, send_deadline, keep_alive).add_to(app.router)
+    StoredRoutes(gateway, streaming).add_to(app.router)
+    CompletionsRoutes(gateway, streaming).add_to(app.router)
     app.on_response_prepare.append(name_request)
     app.on_response_prepare.append(allow(settings.allowed_origins))
 

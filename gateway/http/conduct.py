@@ -58,9 +58,10 @@ class Conduct:
         return self
 
     def applied(self, decoding: Decoding, prompt: str) -> Decoding:
-        """For answers to `prompt`: stops are not looked for in their calls."""
+        """For answers to `prompt`: stops are not looked for in their calls, and where one call is
+        all that they may make they are over behind it."""
         scope = None
-        if self.use.tools and (decoding.stop or decoding.stop_ids):
+        if self.use.tools and (decoding.stop or decoding.stop_ids or not self.use.several):
             scope = partial(self._scope, prompt)
         constraint = self.constraint
         if self.free and _wants_no_form(decoding):
@@ -83,7 +84,8 @@ class Conduct:
     def _reader(self, prompt: str) -> AnswerReader:
         manner = replace(self.manner, thinks=self.thinks)
         calls, thinking = bool(self.use.tools), self._thinking(prompt)
-        return AnswerReader(manner, calls=calls, form=self.form, thinking=thinking)
+        single = not self.use.several
+        return AnswerReader(manner, calls=calls, form=self.form, thinking=thinking, single=single)
 
     def _thinking(self, prompt: str) -> bool:
         return self.thinks and prompt.rstrip().endswith(THINK)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.engine.requests import Prediction
 from gateway.http.content import text_content
 from gateway.http.fields import one_of, required, typed
 from models.errors import UserError
@@ -19,8 +20,8 @@ KIND = "content"
 MOST_CHARACTERS = 1 << 17
 
 
-def parse_prediction(document: Mapping[str, Any]) -> str | None:
-    """The predicted text, None where there is none. Raises `UserError` that names the field."""
+def parse_prediction(document: Mapping[str, Any]) -> Prediction | None:
+    """What is predicted, None where that is nothing. Raises `UserError` that names the field."""
     value = document.get(FIELD)
     if value is None:
         return None
@@ -34,4 +35,4 @@ def parse_prediction(document: Mapping[str, Any]) -> str | None:
             code="unsupported_value",
             param=param,
         )
-    return text or None
+    return Prediction(text) if text else None

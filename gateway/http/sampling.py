@@ -58,7 +58,7 @@ DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}")
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """How an answer is drawn, where it ends, its form, how it is speculated, what it is predicted
-    to be, for whom, and by whose key."""
+    to be (one prediction for all prompts and choices), for whom, and by whose key."""
 
     sampling: Sampling = field(default_factory=Sampling)
     named: frozenset[str] | None = None
@@ -69,7 +69,7 @@ class Decoding:
     constraint: ConstraintSource | None = None
     shown_ids: frozenset[int] = frozenset()
     speculation: Speculation = field(default_factory=Speculation)
-    prediction: str | None = None
+    prediction: Prediction | None = None
     user: str | None = None
     key: str | None = None
 
@@ -95,7 +95,7 @@ class Decoding:
             constraint=self.constraint,
             shown_ids=self.shown_ids,
             speculation=self.speculation,
-            prediction=None if self.prediction is None else Prediction(self.prediction),
+            prediction=self.prediction,
             user=self.user,
             key=self.key,
         )

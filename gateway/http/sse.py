@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from aiohttp import hdrs, web
 
-from gateway.http.outbox import ClientGoneError, within_deadline
+from gateway.http.outbox import SEND_DEADLINE, ClientGoneError, within_deadline
 
 KEEP_ALIVE = 15.0
 """Seconds of silence after which a comment shows that the stream lives."""
@@ -18,6 +19,18 @@ HEADERS = {
     hdrs.CACHE_CONTROL: "no-cache",
     "X-Accel-Buffering": "no",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """`send_deadline` drops a client that does not read for so long; `keep_alive` is after how much
+    silence a stream shows that it lives. Both in seconds."""
+
+    send_deadline: float = SEND_DEADLINE
+    keep_alive: float = KEEP_ALIVE
+
+    def to(self, request: web.Request) -> EventStream:
+        return EventStream(request, self.send_deadline, self.keep_alive)
 
 
 class EventStream:

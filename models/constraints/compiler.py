@@ -23,9 +23,10 @@ from models.constraints.source import (
 )
 from models.constraints.trial import Trial
 from models.constraints.vocabulary import Encoder, make_vocabulary
-from models.errors import UserError
 
 _STEPS = 4
+_MOST_FORCED = 256
+"""Tokens that are walked at once without a choice between them."""
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +82,10 @@ class GrammarCompiler:
         text = grammar_text(source)
         self._try(source, text, patient=patient)
         matcher = self._matcher(text)
-        if matcher is None or matcher.is_error():
-            raise self._refusal(source, matcher)
-        return Grammar(matcher, self._vocab_size, self._eos_ids)
+        for schema in source.schemas:
+            # By itself as well: in the whole, its first tokens may be far from the beginning.
+            self._require_sound(schema, self._matcher(grammar_text(schema)))
+        return Grammar(self._require_sound(source, matcher), self._vocab_size, self._eos_ids)
 
     def _try(self, source: ConstraintSource, text: str, *, patient: bool) -> None:
         trial = self._trial if patient else self._quick
@@ -116,30 +118,27 @@ class GrammarCompiler:
         return walker if walker.is_error() else matcher
 
     def _walked(self, matcher: LLMatcher) -> LLMatcher:
-        """Behind the first tokens of some answer: most of what is too large shows there, and would
-        otherwise end every answer."""
+        """Behind the first tokens of some answer, those that are forced not counted: most of what
+        is too large shows there, and would otherwise end every answer."""
         for _ in range(_STEPS):
+            for token in matcher.compute_ff_tokens()[:_MOST_FORCED]:
+                if not matcher.consume_token(token):
+                    return matcher
             if matcher.is_error() or matcher.is_stopped():
                 break
-            forced = matcher.compute_ff_tokens()
-            if not forced:
-                allowed = Allowed.of_bits(matcher.compute_bitmask(), self._vocab_size).ids
-                forced = allowed[:1].tolist()
-            if not forced or not matcher.consume_token(forced[0]):
+            allowed = Allowed.of_bits(matcher.compute_bitmask(), self._vocab_size).ids
+            if not len(allowed) or not matcher.consume_token(int(allowed[0])):
                 break
         return matcher
 
-    def _refusal(self, source: ConstraintSource, matcher: LLMatcher | None) -> UserError:
-        """By the schema that is wrong, where it is one of several."""
-        for schema in source.schemas:
-            alone = self._matcher(grammar_text(schema))
-            if alone is None or alone.is_error():
-                source, matcher = schema, alone
-                break
+    def _require_sound(self, source: ConstraintSource, matcher: LLMatcher | None) -> LLMatcher:
+        """Raises `UserError` that says what is wrong with `source`, which `matcher` is made of."""
         if matcher is None:
-            return source.refusal(NOT_ENFORCED)
-        schema_of = json.loads(source.text) if source.kind == "json_schema" else None
-        return source.refusal(reason(source.kind, matcher.get_error(), schema_of))
+            raise source.refusal(NOT_ENFORCED)
+        if matcher.is_error():
+            schema_of = json.loads(source.text) if source.kind == "json_schema" else None
+            raise source.refusal(reason(source.kind, matcher.get_error(), schema_of))
+        return matcher
 
     def _vocabulary(self) -> LLTokenizer:
         with self._making:

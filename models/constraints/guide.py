@@ -115,11 +115,16 @@ class Guide:
         """The matcher behind the committed tokens and `ahead`."""
         known = len(self._ahead)
         if self._ahead != list(ahead[:known]):
-            self._matcher = self._follow(self._grammar.matcher.deep_copy(), self._committed)
-            self._ahead, known = [], 0
+            self._begin_anew()
+            known = 0
         self._follow(self._matcher, ahead[known:])
         self._ahead += ahead[known:]
         return self._matcher
+
+    def _begin_anew(self) -> None:
+        """Behind the committed tokens, nothing ahead."""
+        self._matcher = self._follow(self._grammar.matcher.deep_copy(), self._committed)
+        self._ahead = []
 
     def _follow(self, matcher: LLMatcher, tokens: Sequence[int]) -> LLMatcher:
         for token in tokens:

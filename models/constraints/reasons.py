@@ -7,6 +7,7 @@ schemas, its limits' names. Of these words only names that the request has itsel
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from models.constraints.schemas import place_of
@@ -42,14 +43,22 @@ _OF_SCHEMAS: tuple[tuple[str, str], ...] = (
 _OF_GRAMMARS: tuple[tuple[str, str], ...] = (
     (r"no start rule", 'has no rule "start"'),
     (_NOTHING, "is one that no text fits"),
-    (r"%json", 'has a "%json" without a schema that can be read'),
+    (r'failed to parse "%json"', 'has a "%json" without a schema that can be read'),
     (r'unknown name: "(.*)"', "has the name {0}, which it does not define"),
     (r'unknown special token: "(.*?)"', "has the token {0}, which the model does not have"),
     (r"Unknown common regex: ([\w.]+)", "imports {0}, which is not there"),
     (r'circular reference in token "(.*?)"', "has the token {0}, which refers to itself"),
     (r'duplicate rule: "(.*?)"', "has the rule {0} twice"),
-    (r"regex parse error", "has a regular expression that cannot be used: {error}"),
+    (
+        r"Expected token ':', found '\['",
+        'has a "[" where ":" should be: attributes, such as [lazy], stand in the definition of a'
+        " rule, behind its name in lower case",
+    ),
+    (r"invalid regex .*regex parse error", "has a regular expression that cannot be used: {error}"),
 )
+"""Looked for where the message begins: behind it stand lines of the grammar, which may say
+anything."""
+
 _OF_EXPRESSIONS: tuple[tuple[str, str], ...] = (
     (r"regex parse error", "is no regular expression that can be used: {error}"),
     (_NOTHING, "is one that no text fits"),
@@ -67,10 +76,11 @@ def reason(kind: Kind, error: str, schema: Any = None) -> str:
         return _said(_OF_EXPRESSIONS, error) or _otherwise(error)
     line = _LINE.match(error)
     where = f" (line {line[1]})" if line is not None and kind == "grammar" else ""
-    if _WITHIN in error:
-        inner = _of_schema(error.partition(_WITHIN)[2].partition("\n")[0], None)
+    message = error if line is None else error[line.end() :]
+    if message.startswith(_WITHIN):
+        inner = _of_schema(_first(message.removeprefix(_WITHIN)), None)
         return f"has a schema that {inner}{where}"
-    said = _said(_OF_GRAMMARS, error)
+    said = _said(_OF_GRAMMARS, message, re.match)
     if said is None:
         said = TOO_LARGE if _TOO_LARGE.search(_first(error)) else "cannot be read"
     return said + where
@@ -93,9 +103,13 @@ def _of_schema(error: str, schema: Any) -> str:
     return f"has {_shown(keyword)}{where}, which {NOT_ENFORCED}"
 
 
-def _said(rules: tuple[tuple[str, str], ...], error: str) -> str | None:
+def _said(
+    rules: tuple[tuple[str, str], ...],
+    error: str,
+    find: Callable[[str, str, int], re.Match[str] | None] = re.search,
+) -> str | None:
     for pattern, said in rules:
-        found = re.search(pattern, error, re.DOTALL if "{error}" in said else 0)
+        found = find(pattern, error, re.DOTALL if "{error}" in said else 0)
         if found is not None:
             names = [_shown(group) for group in found.groups()]
             return said.format(*names, no=NOT_ENFORCED, error=_syntax(error))

@@ -41,12 +41,14 @@ class ConstraintSource:
 
     `param` is the field of the request that errors name: two sources that differ in nothing else
     are the same constraint. `schemas` are those that `calls` are made of, each with its field.
+    What is `lenient` ends no answer: where it cannot be followed any further, the rest is free.
     """
 
     kind: Kind
     text: str = ""
     param: str = field(default="response_format", compare=False)
     schemas: tuple[ConstraintSource, ...] = field(default=(), compare=False)
+    lenient: bool = field(default=False, compare=False)
 
     def require_size(self) -> None:
         """Raises `UserError` (`unsupported_value`) where it is too large to be compiled."""

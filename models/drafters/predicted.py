@@ -22,15 +22,16 @@ class Vocabulary(Protocol):
 
 
 class PredictedText:
-    """Immutable once made; the choices of a request share it.
+    """Immutable once made; the answers of a request share it.
 
-    `raw` are the bytes that the tokens `ids` add to a text. A place is counted in tokens, an offset
-    in bytes. `indent` is the offset of what is not blank.
+    Of the text the first `most` tokens are kept, where it is given. `raw` are the bytes that the
+    tokens `ids` add to a text. A place is counted in tokens, an offset in bytes. `indent` is the
+    offset of what is not blank.
     """
 
-    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+    def __init__(self, text: str, vocabulary: Vocabulary, most: int | None = None) -> None:
         self._vocabulary = vocabulary
-        self.ids = tuple(vocabulary.encode(text))
+        self.ids = tuple(vocabulary.encode(text)[:most])
         pieces = [vocabulary.token_bytes(token) for token in self.ids]
         self.raw = b"".join(pieces)
         self.indent = len(self.raw) - len(self.raw.lstrip())

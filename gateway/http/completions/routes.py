@@ -36,9 +36,9 @@ from gateway.http.errors import WireError, wire_error
 from gateway.http.fields import decode_object
 from gateway.http.gateway import LONG_TEXT, Gateway, text_length
 from gateway.http.guard import json_response, owner_of
-from gateway.http.outbox import SEND_DEADLINE, ClientGoneError
+from gateway.http.outbox import ClientGoneError
 from gateway.http.picked import Picked
-from gateway.http.sse import KEEP_ALIVE, EventStream
+from gateway.http.sse import Streaming
 from gateway.settings import Settings
 from models.errors import UserError
 from models.tokenizer import StreamDecoder
@@ -50,18 +50,9 @@ DONE = b"[DONE]"
 
 
 class CompletionsRoutes:
-    """`send_deadline` drops a client that does not read for so long; `keep_alive` is after how much
-    silence a stream shows that it lives."""
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        send_deadline: float = SEND_DEADLINE,
-        keep_alive: float = KEEP_ALIVE,
-    ) -> None:
+    def __init__(self, gateway: Gateway, streaming: Streaming) -> None:
         self._gateway = gateway
-        self._send_deadline = send_deadline
-        self._keep_alive = keep_alive
+        self._streaming = streaming
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_post("/v1/chat/completions", self.chat)
@@ -138,7 +129,7 @@ class CompletionsRoutes:
     async def _stream(
         self, request: web.Request, events: AsyncGenerator[bytes]
     ) -> web.StreamResponse:
-        stream = EventStream(request, self._send_deadline, self._keep_alive)
+        stream = self._streaming.to(request)
         async with aclosing(events):
             try:
                 await stream.open()

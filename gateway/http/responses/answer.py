@@ -113,12 +113,14 @@ class Answer:
             self._texts.append(event.text)
             return self._events.delta(event)
         last = list(self._events.finish(event))
-        self._ended(self.id, self._turn(cut=isinstance(event.stop, str)))
+        # Behind a call that was to be the only one too.
+        cut = isinstance(event.stop, str) or (event.reason == "stop" and not self._plain)
+        self._ended(self.id, self._turn(cut=cut))
         return iter(last)
 
     def _turn(self, cut: bool) -> Turn:
-        """What a continuation begins with. A stop string may have `cut` the last token: it is
-        left out of what was seen, and what is left of its text is encoded anew."""
+        """What a continuation begins with. The end may have `cut` the last token: it is then left
+        out of what was seen, and what is left of its text is encoded anew."""
         text = "".join(self._texts)
         message = None if self._plain else self._events.message
         turn = self._prompt.answered(text, self._ids, message)

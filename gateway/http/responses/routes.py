@@ -20,32 +20,25 @@ from gateway.http.guard import (
     offered_protocols,
     owner_of,
 )
-from gateway.http.outbox import SEND_DEADLINE, ClientGoneError, Outbox
+from gateway.http.outbox import ClientGoneError, Outbox
 from gateway.http.responses.answer import Answer
 from gateway.http.responses.journal import Entry
 from gateway.http.responses.schema import parse_create
 from gateway.http.responses.sockets import make_socket
 from gateway.http.responses.store import Conversations
 from gateway.http.responses.websocket import Connection
-from gateway.http.sse import KEEP_ALIVE, EventStream
+from gateway.http.sse import EventStream, Streaming
 from models.errors import UserError
 
 PROTOCOL = "realtime"
 
 
 class ResponsesRoutes:
-    """Owns the open connections. `send_deadline` drops a client that does not read for so long;
-    `keep_alive` is after how much silence a stream shows that it lives."""
+    """Owns the open connections."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        send_deadline: float = SEND_DEADLINE,
-        keep_alive: float = KEEP_ALIVE,
-    ) -> None:
+    def __init__(self, gateway: Gateway, streaming: Streaming) -> None:
         self._gateway = gateway
-        self._send_deadline = send_deadline
-        self._keep_alive = keep_alive
+        self._streaming = streaming
         self.connections: set[Connection] = set()
 
     def add_to(self, router: web.UrlDispatcher) -> None:
@@ -61,7 +54,7 @@ class ResponsesRoutes:
             )
         self._gateway.require_open()
         await socket.prepare(request)
-        outbox = Outbox(socket, request.transport, self._send_deadline)
+        outbox = Outbox(socket, request.transport, self._streaming.send_deadline)
         if self._gateway.draining:
             await outbox.close(WSCloseCode.GOING_AWAY, b"shutting down")
             return socket
@@ -103,7 +96,7 @@ class ResponsesRoutes:
         return json_response(answer.snapshot())
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
-        stream = EventStream(request, self._send_deadline, self._keep_alive)
+        stream = self._streaming.to(request)
         async with self._gateway.streaming(answer) as entries:
             await send_entries(stream, entries)
         return stream.response

@@ -7,26 +7,19 @@ from aiohttp import web
 from gateway.http.fields import invalid
 from gateway.http.gateway import Gateway
 from gateway.http.guard import json_response, owner_of, query_value
-from gateway.http.outbox import SEND_DEADLINE
 from gateway.http.responses.journal import starting_after
 from gateway.http.responses.kept import Kept
 from gateway.http.responses.routes import send_entries
 from gateway.http.responses.store import turn_key
-from gateway.http.sse import KEEP_ALIVE, EventStream
+from gateway.http.sse import Streaming
 
 TRUE, FALSE = ("true", "1"), ("false", "0", "")
 
 
 class StoredRoutes:
-    def __init__(
-        self,
-        gateway: Gateway,
-        send_deadline: float = SEND_DEADLINE,
-        keep_alive: float = KEEP_ALIVE,
-    ) -> None:
+    def __init__(self, gateway: Gateway, streaming: Streaming) -> None:
         self._gateway = gateway
-        self._send_deadline = send_deadline
-        self._keep_alive = keep_alive
+        self._streaming = streaming
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_get("/v1/responses/{response_id}", self.retrieve, allow_head=False)
@@ -43,7 +36,7 @@ class StoredRoutes:
                 raise invalid("starting_after", "needs stream to be true")
             return json_response(kept.response)
         kept.journal.require(after)
-        events = EventStream(request, self._send_deadline, self._keep_alive)
+        events = self._streaming.to(request)
         await send_entries(events, kept.journal.read(after))
         return events.response
 
