@@ -65,7 +65,8 @@ class Settings:
     are sampled as the package advises). `package` is the default one, or a directory of packages;
     `packages` are further ones. What nobody used for `keep_alive` is unloaded (negative: nothing
     is); `load_seconds` bounds the wait for a package, `stuck_seconds` a run of the device. `admins`
-    are the names of the keys that may load and unload.
+    are the names of the keys that may load and unload. Without `check_memory` what is loaded need
+    not seem to fit.
     """
 
     package: Path = field(default_factory=default_package_path)
@@ -107,6 +108,7 @@ class Settings:
     speculation_pacing: str = _SPECULATION.pacing
     ngram_store: Path | None = None
     ngram_store_mib: int = _ENGINE.ngram_store_mib
+    check_memory: bool = _TERMS.check_memory
     gpu_memory_mib: int | None = None
     gpu_graphs: bool = _ENGINE.gpu_graphs
     gpu_strict_width: int | None = None
@@ -182,6 +184,7 @@ class Settings:
             drain_seconds=self.drain_seconds,
             stuck_seconds=self.stuck_seconds,
             stuck_exit_seconds=self.stuck_exit_seconds,
+            check_memory=self.check_memory,
         )
 
     @property
@@ -199,6 +202,8 @@ class Settings:
             ngram_store=self.ngram_store,
             ngram_store_mib=self.ngram_store_mib,
             share_prefixes=self.share_prefixes,
+            check_memory=self.check_memory,
+            check_parts=self.check_memory,
             gpu_memory_mib=self.gpu_memory_mib,
             gpu_graphs=self.gpu_graphs,
             gpu_strict_width=self.gpu_strict_width,

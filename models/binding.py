@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from models.buffers import TokenRows
 from models.providers import load_onnxruntime
+from models.runs import Runs
 
 
 class Binding:
@@ -19,8 +20,9 @@ class Binding:
     further run of the same shape needs. What differs on a device is in `models.device_binding`.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, runs: Runs) -> None:
         self._session = session
+        self._runs = runs
         self._binding = session.io_binding()
         self._ort = load_onnxruntime()
         self._run_options = self._ort.RunOptions()
@@ -130,12 +132,7 @@ class Binding:
 
     def run(self, why: str = "") -> None:
         """`why` is for devices: the reason for which the run is not captured."""
-        self._session.run_with_iobinding(self._binding, self._run_options)
-
-    def interrupt(self) -> None:
-        """Have a run of this binding fail before its next node, and every later one; from any
-        thread. A kernel that does not return is not interrupted."""
-        self._run_options.terminate = True
+        self._runs.run(self._session, self._binding, self._run_options)
 
     def _bind_input(self, name: str, value: Any) -> None:
         self._binding.bind_ortvalue_input(name, value)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.providers import Provider
+from models.runs import Runs
 from models.session import Binding, Session
 from models.slots import Slot
 
@@ -50,8 +51,14 @@ def compact_host(slot: Slot, start: int, path: Sequence[int]) -> None:
 class DeviceCompaction:
     """The same by the package's graph, for buffers on a device."""
 
-    def __init__(self, graph: Path, provider: Provider, threads: int | None = None) -> None:
-        self._session = Session(graph, provider, threads)
+    def __init__(
+        self,
+        graph: Path,
+        provider: Provider,
+        threads: int | None = None,
+        runs: Runs | None = None,
+    ) -> None:
+        self._session = Session(graph, provider, threads, runs=runs)
         self._bindings: dict[Slot, Binding] = {}
 
     def __call__(self, slot: Slot, start: int, path: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from models.binding import Binding
 from models.buffers import place
 from models.capture import Captures
 from models.providers import Provider
+from models.runs import Runs
 
 HOST_INPUTS = ("total_length",)
 """Inputs, by the beginning of their names, that kernels on a device read in the host's memory."""
@@ -25,13 +26,12 @@ HOST_INPUTS = ("total_length",)
 class DeviceBinding(Binding):
     """With `keep` its runs are captured: it must be bound whole before, and not again after."""
 
-    def __init__(self, session: Any, provider: Provider, captures: Captures) -> None:
-        super().__init__(session)
+    def __init__(self, session: Any, provider: Provider, captures: Captures, runs: Runs) -> None:
+        super().__init__(session, runs)
         self._provider = provider
         self._captures = captures
         self._inputs = frozenset(value.name for value in session.get_inputs())
         self._graph: int | None = None
-        self._interrupted = False
         self._places: dict[str, tuple[tuple[int, ...], Any]] = {}
         self._lent: dict[str, tuple[NDArray[Any], Any]] = {}
         self._stale: set[str] = set()
@@ -89,10 +89,6 @@ class DeviceBinding(Binding):
         self._fetched[name] = (values, value)
         self._bind_output(name, value)
 
-    def interrupt(self) -> None:
-        self._interrupted = True
-        super().interrupt()
-
     def run(self, why: str = "") -> None:
         for name, (values, value) in self._lent.items():
             # What nobody can write to is as it was.
@@ -103,9 +99,6 @@ class DeviceBinding(Binding):
             options = self._captures.leave_out(why or "fixed")
         else:
             options = self._captures.enter(self._graph, self._changes)
-        self._run_options = options
-        if self._interrupted:
-            options.terminate = True
-        self._session.run_with_iobinding(self._binding, options)
+        self._runs.run(self._session, self._binding, options)
         for values, value in self._fetched.values():
             values[...] = value.numpy()

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from models.device_binding import DeviceBinding
 from models.memory import PAD_TOKENS
 from models.package import FEATURE_INDEX, KEPT, TargetSpec
-from models.providers import Provider
+from models.providers import WIDTHS, Provider
 from models.rows import Row
 from models.session import Binding, Session
 from models.slots import Slot
 from models.workspace import Workspace
 
-WIDTHS = (2, 3, 4, 5, 6, 8, 12, 16)
-"""Tokens of a row in runs that are captured; a lone one is padded, as everywhere."""
+__all__ = ["WIDTHS", "FixedRun", "FixedRuns"]
 
 FAST_TOKENS = 16
 """Tokens of a run up to which 4-bit weights have kernels of their own on CUDA (`MatMulNBits`);
@@ -42,11 +41,6 @@ Outputs = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]
 def fast_tokens(spec: TargetSpec) -> int | None:
     """Tokens of a run beyond which it leaves the fast kernels; None where there is no such end."""
     return FAST_TOKENS if spec.device == "cuda" and spec.weight_type == "int4" else None
-
-
-def fixed_widths(provider: Provider) -> tuple[int, ...]:
-    strict = provider.use.strict_width
-    return WIDTHS if strict is None else (strict,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,8 @@ class FixedRun:
 
 class FixedRuns:
     """The fixed runs of a target. `sessions` are by row count, `spare` stands in for rows that are
-    not there. `session_of` makes one for a width and slots, where each shape has its own."""
+    not there. `session_of` makes one for a width and slots, where each shape has its own, which is
+    built when it is first wanted."""
 
     def __init__(
         self,
@@ -99,9 +94,9 @@ class FixedRuns:
         self._sessions = sessions
         self._session_of = session_of
         self._workspace = workspace
-        self._spare = spare
+        self.spare = spare
         self._strict = provider.use.strict_width is not None
-        self.widths = fixed_widths(provider)
+        self.widths = provider.use.widths
         self._runs: dict[tuple[object, ...], FixedRun] = {}
 
     def rows_of(self, count: int) -> int:
@@ -136,18 +131,30 @@ class FixedRuns:
         return fixed.outputs
 
     def shapes(self, slots: Sequence[Slot], most: int | None) -> Iterator[list[Row]]:
-        """Rows for every shape that is worth capturing beforehand, of at most `most` tokens."""
+        """Rows for every shape that is worth making ready beforehand: what is captured of at most
+        `most` tokens, and all that an engine has to be built for. `slots` are of one size."""
+        if self._session_of is not None:
+            counts = {self.rows_of(count): count for count in self._counts(slots)}
+            return (
+                [Row(slot, (0,) * width, logits=0) for slot in slots[:count]]
+                for count in counts.values()
+                for width in self.widths
+            )
         shapes = (
             [Row(slot, (0,) * width, logits=0) for slot in chosen]
-            for count in range(1, 1 + min(max(self._sessions), len(slots)))
+            for count in self._counts(slots)
             for chosen in itertools.combinations(slots, count)
             for width in self.widths
             if most is None or count * width <= most or width == self.widths[0]
         )
         return itertools.islice(shapes, WARM_GRAPHS)
 
+    def _counts(self, slots: Sequence[Slot]) -> range:
+        """How many rows may run at once."""
+        return range(1, 1 + min(max(self._sessions), len(slots)))
+
     def _slots(self, rows: Sequence[Row], count: int) -> tuple[Slot, ...]:
-        return (*(row.slot for row in rows), *[self._spare] * (count - len(rows)))
+        return (*(row.slot for row in rows), *[self.spare] * (count - len(rows)))
 
     def _made(self, slots: tuple[Slot, ...], width: int) -> FixedRun:
         count = len(slots)

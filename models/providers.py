@@ -26,6 +26,9 @@ GEMMS = ("auto", "default", "fpa-intb")
 
 _FPA_INTB = "ep.cuda.fpa_intb_gemm"
 
+WIDTHS = (2, 3, 4, 5, 6, 8, 12, 16)
+"""Tokens of a row in runs that are captured; a lone one is padded, as everywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
@@ -43,6 +46,11 @@ class DeviceOptions:
     strict_width: int | None = None
     gemm: str = "auto"
     share_weights: bool = True
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of narrow runs, each of which has one of these."""
+        return WIDTHS if self.strict_width is None else (self.strict_width,)
 
 
 DEFAULT_OPTIONS = DeviceOptions()

@@ -15,6 +15,7 @@ from models.errors import UserError
 from models.initializers import SharedWeights
 from models.processor import processor_count
 from models.providers import Provider, load_onnxruntime
+from models.runs import Runs
 
 __all__ = ["Binding", "Session", "share_threads"]
 
@@ -40,8 +41,9 @@ class Session:
     """One graph on one provider. Must be run from one thread at a time.
 
     With `capture` its runs may be captured, where the provider does that. `weights` are those it
-    shares with other sessions. `options` are the provider's for this session alone. What a device
-    leaves to another provider is noted in its counts (`elsewhere`).
+    shares with other sessions, `runs` those that are interrupted together with its own. `options`
+    are the provider's for this session alone. What a device leaves to another provider is noted in
+    its counts (`elsewhere`).
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class Session:
         *,
         capture: bool = False,
         weights: SharedWeights | None = None,
+        runs: Runs | None = None,
         options: Mapping[str, str] = _NO_OPTIONS,
     ) -> None:
         share_threads(threads)
         self._options = options
         self.provider = provider
         self.captures = Captures()
+        self._runs = runs or Runs()
         self.capturing = capture and provider.captures
         self._weights = {} if weights is None else weights.of(graph)
         try:
@@ -139,5 +143,5 @@ class Session:
 
     def binding(self) -> Binding:
         if self.provider.on_host:
-            return Binding(self._session)
-        return DeviceBinding(self._session, self.provider, self.captures)
+            return Binding(self._session, self._runs)
+        return DeviceBinding(self._session, self.provider, self.captures, self._runs)

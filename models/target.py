@@ -4,51 +4,70 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.capture import GraphCounts
 from models.compaction import DeviceCompaction, compact_host
-from models.fixed_runs import FixedRuns, bind_kept, fast_tokens, fixed_widths, keeps_features
+from models.feeding import collect_features, feed, feed_places, split
+from models.fixed_runs import FixedRuns, bind_kept, fast_tokens, keeps_features
 from models.initializers import SharedWeights
 from models.memory import require_tree_memory
-from models.package import FEATURE_INDEX, Package, require_unchanged
+from models.package import Package, require_unchanged
 from models.providers import Provider
 from models.rows import LEAST_WIDTH, Layout, Row, RowResult, lay_out
+from models.runs import Runs
 from models.session import Binding, Session
 from models.slots import Slot, make_slot
-from models.tensorrt import EngineSessions
+from models.tensorrt import EngineSessions, in_profile
 from models.trees import attention_bias
 from models.workspace import Workspace
 
 __all__ = ["LEAST_WIDTH", "Row", "RowResult", "Target"]
 
+Say = Callable[[str], None]
+
 _KEPT_BINDINGS = 64
-_SEQLENS, _TOTAL = np.zeros(1, dtype=np.int32), np.zeros((), dtype=np.int32)
 
 
 class Target:
-    """The target model of a package with its graphs loaded. Run from one thread at a time."""
+    """The target model of a package with its graphs loaded. Run from one thread at a time.
 
-    def __init__(self, package: Package, provider: Provider, threads: int | None = None) -> None:
+    Without `check_memory` trees are loaded whether or not they seem to fit.
+    """
+
+    def __init__(
+        self,
+        package: Package,
+        provider: Provider,
+        threads: int | None = None,
+        *,
+        check_memory: bool = True,
+    ) -> None:
         self._package = package
+        self._check_memory = check_memory
         self._spec = package.manifest.target
         self._threads = threads
         self.provider = provider
         shares = provider.use.share_weights and not provider.on_host
         self.weights = SharedWeights(provider) if shares else None
+        self.running = Runs()
+        """Of all its graphs; drafters that run beside it share them."""
+
         self._engines: EngineSessions | None = None
         self._sessions: Mapping[int, Session]
         if provider.device == "tensorrt":
-            self._sessions = self._engines = EngineSessions(package, provider, threads)
+            self._sessions = self._engines = EngineSessions(
+                package, provider, threads, self.running
+            )
         else:
             self._sessions = self._load(self._spec.graphs, capture=True)
         self._tree_sessions: Mapping[int, Session] = {}
         self._loading_trees = threading.Lock()
         self._bindings: OrderedDict[tuple[object, ...], Binding] = OrderedDict()
-        widest = max(fixed_widths(provider)) if provider.fixes else LEAST_WIDTH
+        widest = max(provider.use.widths) if provider.fixes else LEAST_WIDTH
         self._workspace = Workspace(self._spec.vocab_size, provider, self.most_rows * widest)
         self._spare = make_slot(-1, self._spec, widest, provider)
         self._compaction: DeviceCompaction | None = None
@@ -107,26 +126,59 @@ class Target:
             if self._tree_sessions:
                 return
             require_unchanged(self._package)
-            require_tree_memory(self._package)
+            if self._check_memory:
+                require_tree_memory(self._package, self.provider.use)
             if self.provider.memory != "cpu":
                 assert self._spec.compact_graph is not None, "packages for devices have one"
                 graph = self._package.file(self._spec.compact_graph)
-                self._compaction = DeviceCompaction(graph, self.provider, self._threads)
+                self._compaction = DeviceCompaction(
+                    graph, self.provider, self._threads, self.running
+                )
             self._tree_sessions = self._load(self._spec.tree_graphs)
 
     def make_slots(self, count: int, context: int) -> list[Slot]:
+        if self._engines is not None and context > self._spare.context:
+            # As large as they are: with fewer rows than a graph has the shape is the same, and so
+            # is the engine.
+            assert self._fixed is not None, "each shape has an engine"
+            self._spare = self._fixed.spare = make_slot(-1, self._spec, context, self.provider)
         return [make_slot(index, self._spec, context, self.provider) for index in range(count)]
 
-    def warm_up(self, slots: Sequence[Slot]) -> int:
-        """Run every shape in use once, so that none is captured while a request waits; returns how
-        many. `slots` hold nothing. Where nothing is captured there is nothing to do."""
+    def warm_up(
+        self, slots: Sequence[Slot], widest: int = LEAST_WIDTH, say: Say = lambda line: None
+    ) -> int:
+        """Run every shape in use once, so that none is captured, and no engine is built, while a
+        request waits; returns how many. `slots` hold nothing; prompts come in chunks of up to
+        `widest` tokens. Building takes minutes: then `say` is told of each shape before it begins.
+        Where nothing is captured or built there is nothing to do."""
         if self._fixed is None:
             return 0
-        count = 0
-        for rows in self._fixed.shapes(slots, self.fast_tokens):
-            self.run(rows)
-            count += 1
-        return count
+        narrow = list(self._fixed.shapes(slots, self.fast_tokens))
+        wide = [] if self._engines is None else self._wide_shapes(slots, widest)
+        every = len(narrow) + len(wide)
+        for index, rows in enumerate((*narrow, *wide)):
+            if self._engines is not None:
+                what = f"{len(rows)} x {len(rows[0].tokens)} tokens"
+                say(f"TensorRT engine {index + 1} of {every}: {what}")
+            if index < len(narrow):
+                self.run(rows)
+            else:
+                self._run_packed(rows, self._graph_rows(len(rows)))
+        return every
+
+    def _wide_shapes(self, slots: Sequence[Slot], widest: int) -> list[list[Row]]:
+        """One for each graph that runs of any width may need."""
+        most = min(self.most_rows, len(slots))
+        counts = {self._graph_rows(count): count for count in range(1, 1 + most)}
+        width = min(widest, slots[0].context)
+        return [
+            [Row(slot, (0,) * width, logits=1) for slot in slots[:count]]
+            for count in counts.values()
+        ]
+
+    def _graph_rows(self, count: int) -> int:
+        """Rows of the smallest graph for `count`."""
+        return min(size for size in self._sessions if size >= count)
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         """Run the target on `rows` (at most `most_rows`, of different slots).
@@ -143,16 +195,15 @@ class Target:
         width = None if self._fixed is None or trees else self._fixed.width(packed)
         if self._fixed is not None and width is not None:
             outputs = self._fixed.run(packed, width)
-            results = _split(packed, outputs, self._workspace, width)
+            results = split(packed, outputs, self._workspace, width)
         else:
-            count = min(size for size in self._sessions if size >= len(rows))
-            results = self._run_packed(packed, count)
+            results = self._run_packed(packed, self._graph_rows(len(rows)))
         return [results[order.index(index)] for index in range(len(rows))]
 
     def interrupt(self) -> None:
-        """Have the present run fail, and every later one; from any thread, while that runs."""
-        for binding in list(self._bindings.values()):
-            binding.interrupt()
+        """Have the present runs fail, those of drafters that share `running` too, and every later
+        one; from any thread. What that does not reach is said in `Runs.interrupt`."""
+        self.running.interrupt()
 
     def compact(self, slot: Slot, start: int, path: Sequence[int]) -> None:
         """Move the K/V at `start + path[j]` to `start + j`, for a strictly rising `path`.
@@ -169,7 +220,12 @@ class Target:
         for rows in self._package.row_counts:
             path = self._package.file(graphs[str(rows)])
             session = Session(
-                path, self.provider, self._threads, capture=capture, weights=self.weights
+                path,
+                self.provider,
+                self._threads,
+                capture=capture,
+                weights=self.weights,
+                runs=self.running,
             )
             if session.capturing and self._spec.features and not keeps_features(session):
                 session.capturing = False
@@ -184,18 +240,20 @@ class Target:
         slots = [row.slot for row in rows] + [self._spare] * (count - len(rows))
         binding = self._binding(count, slots, trees)
         layout = lay_out(rows, count)
-        _feed(binding, layout, count)
+        if self._engines is not None:
+            layout = in_profile(layout)
+        feed(binding, layout, count)
         if self._spec.features:
             if self._keeps_features(count, trees):
-                _feed_places(binding, layout)
+                feed_places(binding, layout)
             else:
-                _collect_features(binding, layout, slots)
+                collect_features(binding, layout, slots)
         if trees:
             self._feed_trees(binding, layout, rows)
         outputs = self._collect(binding, len(layout.logits_index))
         self._workspace.bind(binding, len(layout.logits_index))
         binding.run("tree" if trees else "wide")
-        return _split(rows, outputs, self._workspace)
+        return split(rows, outputs, self._workspace)
 
     def _keeps_features(self, count: int, trees: bool) -> bool:
         sessions = self._tree_sessions if trees else self._sessions
@@ -236,51 +294,3 @@ class Target:
             binding.collect("top_ids", top, np.int64),
             binding.collect("logsumexp", (wanted,), np.float32),
         )
-
-
-def _feed(binding: Binding, layout: Layout, count: int) -> None:
-    binding.feed("input_ids", layout.ids[None])
-    binding.feed("logits_index", layout.logits_index)
-    for row, (past, positions) in enumerate(zip(layout.pasts, layout.positions, strict=True)):
-        total = past + positions.size
-        binding.set(f"seqlens_k.{row}", total - 1, _SEQLENS)
-        binding.set(f"total_length.{row}", total, _TOTAL)
-        name = "position_ids" if count == 1 else f"position_ids.{row}"
-        binding.feed(name, positions[None])
-        if count > 1:
-            binding.feed(f"row_index.{row}", layout.indices[row])
-    if count > 1:
-        binding.feed("unpack_index", layout.unpack)
-
-
-def _collect_features(binding: Binding, layout: Layout, slots: Sequence[Slot]) -> None:
-    """The features of a row's tokens are written where its slot keeps them."""
-    for index, slot in enumerate(slots):
-        width = layout.positions[index].size
-        for name, rows in slot.feature_rows.items():
-            binding.collect_rows(f"{name}.{index}", rows, layout.pasts[index], width)
-
-
-def _feed_places(binding: Binding, layout: Layout) -> None:
-    """Where in their slots the features of the rows' tokens belong."""
-    for index, past in enumerate(layout.pasts):
-        width = layout.positions[index].size
-        binding.feed(f"{FEATURE_INDEX}.{index}", np.arange(past, past + width)[:, None])
-
-
-def _split(
-    rows: Sequence[Row],
-    outputs: tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]],
-    workspace: Workspace,
-    width: int | None = None,
-) -> list[RowResult]:
-    """`outputs` hold what rows want one after another; with `width`, so many of every row."""
-    results, start = [], 0
-    for index, row in enumerate(rows):
-        if width is not None:
-            start = index * width + len(row.tokens) - row.logits
-        part = slice(start, start + row.logits)
-        values, ids, logsumexp = (output[part].copy() for output in outputs)
-        results.append(RowResult(values, ids, logsumexp, workspace.window(start)))  # type: ignore[arg-type]
-        start += row.logits
-    return results

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from models.memory import PAD_TOKENS
 from models.package import KEPT, Package, TargetSpec
 from models.providers import Provider
+from models.rows import LEAST_WIDTH, Layout
+from models.runs import Runs
 from models.session import Session
 from models.slots import Slot
 
@@ -28,11 +32,14 @@ class EngineSessions(Mapping[int, Session]):
     As a mapping those for runs of any width up to `WIDEST`.
     """
 
-    def __init__(self, package: Package, provider: Provider, threads: int | None) -> None:
+    def __init__(
+        self, package: Package, provider: Provider, threads: int | None, runs: Runs | None = None
+    ) -> None:
         self._package = package
         self._spec = package.manifest.target
         self._provider = provider
         self._threads = threads
+        self._runs = runs
         self._wide: dict[int, Session] = {}
         self._fixed: dict[tuple[int, int, Shape], Session] = {}
 
@@ -40,13 +47,12 @@ class EngineSessions(Mapping[int, Session]):
         if rows not in self._package.row_counts:
             raise KeyError(rows)
         if rows not in self._wide:
-            widths = (2, min(_USUAL, self._spec.context_length), self._most)
-            capacities = (2 + PAD_TOKENS, *[self._spec.context_length + PAD_TOKENS] * 2)
-            ends = [
+            capacity = self._spec.context_length + PAD_TOKENS
+            usual, most = (
                 shapes(self._spec, rows, width, [capacity] * rows)
-                for width, capacity in zip(widths, capacities, strict=True)
-            ]
-            self._wide[rows] = self._load(rows, profile(*ends))
+                for width in (min(_USUAL, self._spec.context_length), self._most)
+            )
+            self._wide[rows] = self._load(rows, profile(least(self._spec, rows), usual, most))
         return self._wide[rows]
 
     def __iter__(self) -> Iterator[int]:
@@ -70,11 +76,12 @@ class EngineSessions(Mapping[int, Session]):
 
     @property
     def _most(self) -> int:
-        return min(WIDEST, self._spec.context_length)
+        # A width may be padded to an even one beyond the context, where the slots have room.
+        return min(WIDEST, self._spec.context_length + PAD_TOKENS)
 
     def _load(self, rows: int, options: Mapping[str, str]) -> Session:
         graph = self._package.file(self._spec.graphs[str(rows)])
-        return Session(graph, self._provider, self._threads, options=options)
+        return Session(graph, self._provider, self._threads, runs=self._runs, options=options)
 
 
 def shapes(spec: TargetSpec, rows: int, width: int, capacities: Sequence[int]) -> dict[str, Shape]:
@@ -101,11 +108,30 @@ def shapes(spec: TargetSpec, rows: int, width: int, capacities: Sequence[int]) -
     return found
 
 
+def least(spec: TargetSpec, rows: int) -> dict[str, Shape]:
+    """The same for the least runs of any width. A row that is not there gathers the first tokens
+    again, so that there may be fewer of these than the rows together have; logits are wanted of
+    `LEAST_WIDTH` at least (`in_profile`)."""
+    found = shapes(spec, rows, LEAST_WIDTH, [LEAST_WIDTH + PAD_TOKENS] * rows)
+    found["logits_index"] = (LEAST_WIDTH,)
+    if rows > 1:
+        found |= {"input_ids": (1, 1), "unpack_index": (1,)}
+    return found
+
+
+def in_profile(layout: Layout) -> Layout:
+    """Of a run that wants no logits, the same with some that nobody reads: no engine is built for
+    none."""
+    if layout.logits_index.size:
+        return layout
+    return layout._replace(logits_index=np.zeros(LEAST_WIDTH, dtype=np.int64))
+
+
 def profile(
-    least: Mapping[str, Shape], usual: Mapping[str, Shape], most: Mapping[str, Shape]
+    smallest: Mapping[str, Shape], usual: Mapping[str, Shape], most: Mapping[str, Shape]
 ) -> dict[str, str]:
     """Provider options that say for which shapes engines are built."""
-    ends = {"min": least, "opt": usual, "max": most}
+    ends = {"min": smallest, "opt": usual, "max": most}
     return {f"trt_profile_{end}_shapes": written(each) for end, each in ends.items()}
 
 

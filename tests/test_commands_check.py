@@ -13,6 +13,7 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.commands import check
+from models import memory
 from models.package import Package
 from tests.fake_engine import FakeEngine
 from tests.fleet_support import renamed
@@ -181,10 +182,22 @@ def test_a_drafter_that_the_package_has_not(
 def test_memory_that_is_not_there(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(check, "available_on", lambda *, gpu: 1 << 20)
     status, found = checked(capsys, config)
     assert status == 1
     assert "only 1 MiB available" in found["memory"]
+    status, found = checked(capsys, config, "--no-check-memory")
+    assert status == 0
+    assert "1 MiB available" in found["memory"]
+
+
+def test_memory_that_nobody_knows(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    status, found = checked(capsys, config)
+    assert status == 0
+    assert "does not say how much memory it has" in found["memory"]
 
 
 def test_directories_that_cannot_be_written(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 from typing import Any
 
 import pytest
 
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.terms import Failures, Terms
+from gateway.fleet.terms import Failures, Source, Terms
 from models import memory
 from models.errors import DeviceError, UserError
+from models.memory import MemoryNeed
+from models.nvml import FreeMemory
 from tests.fleet_support import NO_PAUSE, Starts, fleet_of, source
 from tests.http_serving import until
 
@@ -202,6 +205,91 @@ async def test_memory_is_counted_before_anything_is_loaded(monkeypatch: pytest.M
     assert (await refused(fleet.pick("c"))).code == "out_of_memory"
     await fleet.member("c").load(force=True)
     assert fleet.member("c").state == "loaded"
+
+
+def of_gpu(name: str, need: int) -> Source:
+    """A package whose memory is the GPU's."""
+    return dataclasses.replace(source(name), need=MemoryNeed(need, 0, 0, gpu=True))
+
+
+async def test_a_gpus_memory_is_asked_of_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gib = 1 << 30
+    fleet, starts = Fleet(NO_PAUSE), Starts()
+    for name in "ab":
+        fleet.add(of_gpu(name, 30 * gib), starts)
+    fleet.add(source("c", need=3 * gib), starts)
+    # A host with less than the package needs is no reason against it.
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * gib)
+    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(40 * gib))
+    await fleet.start()
+    # What is loaded has its part of the GPU already; free is what is left.
+    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(10 * gib))
+    error = await refused(fleet.pick("b"))
+    assert error.code == "out_of_memory"
+    for figure in ("needs 30.0 GiB of the GPU's memory", "only 10.0 GiB of the GPU's memory"):
+        assert figure in error.message
+    assert "promised" not in error.message
+    await fleet.pick("c")
+    assert starts.asked == ["a", "c"], "the host has room for what lies there"
+    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(None, "there is no driver"))
+    await fleet.pick("b")
+    assert starts.asked == ["a", "c", "b"]
+    assert "package b is loaded unchecked" in caplog.text
+    assert "there is no driver" in caplog.text
+
+
+async def test_what_a_gpu_is_just_being_given_is_not_given_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gib = 1 << 30
+    fleet, starts = Fleet(NO_PAUSE), Starts()
+    for name in "abc":
+        fleet.add(of_gpu(name, 3 * gib), starts)
+    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(5 * gib))
+    await fleet.start()
+    starts.gate.clear()
+    loading = asyncio.create_task(fleet.pick("b"))
+    await until(lambda: starts.asked == ["a", "b"])
+    error = await refused(fleet.pick("c"))
+    assert (error.code, "3.0 GiB of it promised" in error.message) == ("out_of_memory", True)
+    starts.gate.set()
+    await loading
+    await fleet.pick("c")
+
+
+async def test_a_start_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 30)
+    for check in (True, False):
+        fleet, starts = Fleet(dataclasses.replace(NO_PAUSE, check_memory=check)), Starts()
+        fleet.add(source("a", need=2 << 30), starts)
+        if check:
+            error = await refused(fleet.start())
+            assert error.code == "out_of_memory"
+            assert "--no-check-memory" in error.message
+        else:
+            await fleet.start()
+        assert starts.asked == ([] if check else ["a"])
+
+
+@pytest.mark.parametrize("where", ["before it is tried", "while it is loaded"])
+async def test_memory_that_is_not_there_again_is_one_failure_an_attempt(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fleet, starts = await fleet_of("a", terms=dataclasses.replace(NO_PAUSE, failures=4))
+    member = fleet.member("a")
+    gone = UserError("no room.", code="out_of_memory")
+    if where == "while it is loaded":
+        starts.errors.extend([gone] * 3)
+    else:
+        monkeypatch.setattr(memory, "available_bytes", lambda: -1)
+    use = await fleet.pick(None)
+    use.failed(DeviceError("lost"))
+    use.release()
+    await until(lambda: member.state == "failed")
+    assert member.failures.total == 4, "what it was lost by, and three attempts"
+    assert len(starts.asked) == (4 if where == "while it is loaded" else 1)
 
 
 async def test_a_switch_drops_no_stream() -> None:

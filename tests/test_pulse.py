@@ -211,6 +211,38 @@ async def test_engines_that_share_a_device_run_one_at_a_time_and_in_turn() -> No
         worker.shutdown()
 
 
+async def test_a_run_that_comes_back_late_ends_nobody_elses_turn() -> None:
+    """An engine has two threads. What ends one's run, whose turn was given up, is not the other's
+    turn, though both are the same engine's."""
+    turns = DeviceTurns()
+    turns.shared = True
+    pulse = Pulse()
+    target, drafter, other = (
+        Worker("target", pulse, turns),
+        Worker("drafter", pulse, turns),
+        Worker("other", Pulse(), turns),
+    )
+    late, last = threading.Event(), threading.Event()
+    inside, drafting = threading.Event(), threading.Event()
+    stuck = target.submit(lambda: (inside.set(), late.wait(10)))
+    assert inside.wait(10)
+    turns.give_up(pulse)
+    drafted = drafter.submit(lambda: (drafting.set(), last.wait(10)))
+    assert drafting.wait(10)
+    present = turns._present
+    late.set()
+    await within(stuck)
+    assert turns._present is present is not None, "the device is the drafter's still"
+    ran: list[bool] = []
+    waiting = other.submit(lambda: ran.append(last.is_set()))
+    last.set()
+    await within(drafted)
+    await within(waiting)
+    assert ran == [True], "nobody runs beside the drafter"
+    for worker in (target, drafter, other):
+        worker.shutdown()
+
+
 async def test_a_run_that_does_not_come_back_loses_its_turn() -> None:
     turns = DeviceTurns()
     turns.shared = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from models.package import Package, load_package
 from models.processor import processor_count
 from models.providers import Provider, select_provider
 from models.session import Binding, Session, share_threads
-from models.target import Row, Target
 
 CPU = select_provider("cpu", "cpu")
 
@@ -108,25 +106,3 @@ def test_the_first_session_decides_the_number_of_threads(monkeypatch: pytest.Mon
     assert sizes == [(3, 1)]
     monkeypatch.setattr(session_module, "_pools", {})
     assert share_threads(None) == processor_count()
-
-
-def test_a_run_in_another_thread_is_interrupted(package: Package) -> None:
-    target = Target(package, CPU)
-    (slot,) = target.make_slots(1, 64)
-    begun, failures = threading.Event(), list[Exception]()
-
-    def run() -> None:
-        try:
-            while True:
-                target.run([Row(slot, tuple(range(3, 40)), logits=1)])
-                begun.set()
-        except Exception as error:  # ONNX Runtime has a class of its own for it
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert begun.wait(20)
-    target.interrupt()
-    thread.join(20)
-    assert not thread.is_alive()
-    assert "terminate flag" in str(failures[0])

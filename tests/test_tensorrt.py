@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,13 +14,19 @@ import pytest
 from export.kept_features import keep_features
 from export.standard import to_standard
 from export.writer import save_graph
+from gateway.engine.loading import load
+from gateway.engine.options import EngineOptions
 from models.assignment import elsewhere
 from models.capture import total
+from models.device_binding import DeviceBinding
+from models.gpu_memory import engine_count
 from models.package import Package, file_entry, load_package, write_manifest
-from models.providers import Provider, cache_options, options_of
+from models.providers import DeviceOptions, Provider, cache_options, options_of
 from models.rows import Row
+from models.session import Session
+from models.slots import Slot
 from models.target import Target
-from models.tensorrt import WIDEST, profile, shapes
+from models.tensorrt import WIDEST, EngineSessions, profile, shapes
 from tests.device_support import played
 from tests.engine_support import make_prompt
 from tests.features_support import featured
@@ -94,6 +101,133 @@ def test_every_shape_has_a_session_of_its_own(standard: Package) -> None:
     target.run([Row(slot, PROMPT[20:24], logits=4) for slot in slots])
     assert len(target._engines.loaded) == 4
     assert total(target.graph_counts).eager == {"wide": 2, "fixed": 5}
+
+
+def test_every_engine_is_built_before_anything_is_served(
+    standard: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those for several rows, for rows fewer than a graph has, and for prompts beside them."""
+    target = Target(standard, engines())
+    assert standard.row_counts == (1, 2, 4)
+    slots = target.make_slots(4, CONTEXT)
+    said: list[str] = []
+    count = target.warm_up(slots, 32, said.append)
+    assert target._engines is not None
+    built = len(target._engines.loaded)
+    assert built == count == engine_count(standard.row_counts, 4, engines().use)
+    assert len(said) == count
+    assert said[0] == f"TensorRT engine 1 of {count}: 1 x 2 tokens"
+    assert said[-1] == f"TensorRT engine {count} of {count}: 4 x 32 tokens"
+    assert [slot.length for slot in slots] == [0] * 4
+
+    def building(*arguments: object) -> None:
+        raise AssertionError("an engine is built while something is served")
+
+    monkeypatch.setattr(EngineSessions, "_load", building)
+    serve_everything(target, slots)
+    assert len(target._engines.loaded) == built
+
+
+def test_a_start_tells_of_each_engine_before_it_is_built(
+    standard: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the start is asked for more time with each line."""
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    lines: list[str] = []
+    built: list[int] = []
+    real = EngineSessions._load
+
+    def build(self: EngineSessions, rows: int, options: Mapping[str, str]) -> Session:
+        built.append(sum(line.startswith("TensorRT engine") for line in lines))
+        return real(self, rows, options)
+
+    monkeypatch.setattr(EngineSessions, "_load", build)
+    options = EngineOptions(context=CONTEXT, slots=2)
+    load(standard, options, lines.append, provider=engines())
+    assert built == list(range(1, 1 + engine_count(standard.row_counts, 2, options.device_use)))
+    assert f"{len(built)} shapes made ready" in lines
+
+
+def test_strict_width_has_one_engine_for_what_is_verified(standard: Package) -> None:
+    use = DeviceOptions(strict_width=6)
+    target = Target(standard, dataclasses.replace(engines(), use=use))
+    slots = target.make_slots(2, CONTEXT)
+    count = target.warm_up(slots, 32)
+    assert count == engine_count(standard.row_counts, 2, use) == 3, "and two for prompts"
+    serve_everything(target, slots)
+    assert target._engines is not None
+    assert len(target._engines.loaded) == count
+
+
+def test_whatever_runs_is_in_the_profile_of_its_engine(
+    standard: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is out of it an engine refuses, or builds itself anew for."""
+    target = Target(standard, engines())
+    slots = target.make_slots(4, CONTEXT)
+    target.warm_up(slots, 32)
+    assert target._engines is not None
+    profiles = {id(session._session): session._options for session in target._engines.loaded}
+    real = DeviceBinding.run
+    looked = []
+
+    def run(binding: DeviceBinding, why: str = "") -> None:
+        ends = [
+            dict(part.split(":") for part in profiles[id(binding._session)][name].split(","))
+            for name in ("trt_profile_min_shapes", "trt_profile_max_shapes")
+        ]
+        for name, (shape, _) in binding._places.items():
+            least, most = ([int(size) for size in end[name].split("x")] for end in ends)
+            assert len(shape) == len(least), name
+            inside = zip(least, shape, most, strict=True)
+            assert all(low <= size <= high for low, size, high in inside), (name, shape)
+            looked.append(name)
+        real(binding, why)
+
+    monkeypatch.setattr(DeviceBinding, "run", run)
+    serve_everything(target, slots)
+    assert {"input_ids", "logits_index", "unpack_index", "row_index.3"} <= set(looked)
+
+
+def serve_everything(target: Target, slots: Sequence[Slot]) -> None:
+    """Prompts in parts, alone and beside others, decoding to the very end of the context."""
+    for count in range(1, 1 + len(slots)):
+        for slot in slots:
+            slot.truncate(0)
+        chosen = slots[:count]
+        for logits in (0, 1):
+            target.run([Row(slot, PROMPT[:17], logits=logits) for slot in chosen])
+        target.run([Row(slot, PROMPT[:17], logits=0) for slot in chosen])
+        for slot in chosen:
+            slot.commit(PROMPT[:17])
+        first, *others = chosen
+        target.run([Row(first, PROMPT[17:40], logits=0), *[row_of(each, 1) for each in others]])
+        for width in range(1, 17):
+            target.run([row_of(slot, width if slot is first else 1) for slot in chosen])
+        for slot in chosen:
+            slot.commit(PROMPT[:40])
+        while slots[0].room:
+            target.run([row_of(slot, 1) for slot in chosen])
+            for slot in chosen:
+                slot.commit((5,))
+
+
+def row_of(slot: Slot, width: int) -> Row:
+    return Row(slot, (5,) * width, logits=width)
+
+
+def test_a_run_without_logits_says_what_the_others_say(standard: Package) -> None:
+    """No engine is built for none, so that some are made which nobody reads."""
+    target = Target(standard, engines())
+    slots = target.make_slots(2, CONTEXT)
+    said = []
+    for slot, logits in zip(slots, (0, 1), strict=True):
+        (result,) = target.run([Row(slot, PROMPT[:20], logits=logits)])
+        assert len(result.top_ids) == logits
+        slot.commit(PROMPT[:20])
+        said += target.run([Row(slot, PROMPT[20:24], logits=4)])
+    assert said[0].greedy == said[1].greedy
+    assert said[0].top_values.tobytes() == said[1].top_values.tobytes()
 
 
 def test_a_profile_names_every_input(standard: Package) -> None:

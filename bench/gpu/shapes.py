@@ -39,13 +39,29 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 """Those of SmolLM2-135M, Llama-3.2-1B and Llama-3.1-8B; the head has weights of its own."""
 
 
+_CUT_HIDDEN, _CUT_VOCABULARY = 512, 2048
+"""On a processor, whose kernels for half precision are slow: a run in well under a second."""
+
+
 def shape_of(name: str, *, on_cpu: bool, quick: bool) -> Shape:
-    """What stands for `name`: on a processor fewer layers, and with `quick` a tiny one."""
+    """What stands for `name`: on a processor fewer and narrower layers, and with `quick` a tiny
+    one."""
     shape = SHAPES[name]
     if quick and name != "tiny":
         return replace(SHAPES["tiny"], name=f"{name}-tiny")
     if on_cpu and name != "tiny":
-        return replace(shape, name=f"{name}-cut", layers=2, vocabulary=8192, context=512)
+        factor = max(1, shape.hidden // _CUT_HIDDEN)
+        return replace(
+            shape,
+            name=f"{name}-cut",
+            layers=2,
+            hidden=shape.hidden // factor,
+            intermediate=shape.intermediate // factor,
+            heads=shape.heads // factor,
+            kv_heads=shape.kv_heads // factor,
+            vocabulary=_CUT_VOCABULARY,
+            context=512,
+        )
     return shape
 
 

@@ -68,8 +68,13 @@ class Site:
         return package_of(self.directory / "packages", self.shape(name), weight_type, rows, form)
 
     @property
+    def coarse(self) -> bool:
+        """Whether few points will do: what a processor takes for them means nothing."""
+        return self.quick or self.device == "cpu"
+
+    @property
     def repeats(self) -> int:
-        return 3 if self.quick or self.device == "cpu" else 20
+        return 3 if self.coarse else 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def grid(
                 continue
             for slot in slots:
                 prefill(target, slot, random_tokens(target, past, slot.index))
-            for width in WIDTHS[:: 3 if site.quick else 1]:
+            for width in WIDTHS[:: 3 if site.coarse else 1]:
                 packed = [Row(slot, (5,) * width, logits=width) for slot in slots]
                 name = f"{count}x{width}" + (f"@{past}" if past != PASTS[0] else "")
                 found[name] = least_ms(lambda packed=packed: target.run(packed), site.repeats)  # type: ignore[misc]

@@ -21,7 +21,7 @@ from gateway.http.keys import key_files, key_ring
 from gateway.settings import Settings
 from models.errors import UserError
 from models.locations import cache_directory
-from models.memory import available_bytes, format_bytes, memory_need
+from models.memory import available_on, format_bytes, memory_need, why_unknown
 from models.package import Package, load_package
 
 _ANSWER_SECONDS = 2.0
@@ -197,17 +197,21 @@ def _drafter(settings: Settings, package: Package) -> str:
 def _memory(settings: Settings, package: Package, running: bool) -> str:
     """What is available counts, unless a gateway runs already and has what it needs."""
     context = slot_context(package, settings.engine_options)
-    need = memory_need(package, settings.slots, context, settings.prefill_chunk)
-    available = None if running else available_bytes()
-    if available is not None and need.total > available:
+    use = settings.engine_options.device_use
+    need = memory_need(package, settings.slots, context, settings.prefill_chunk, use)
+    needed = f"{need.describe()} needed"
+    if running:
+        return needed
+    available = available_on(gpu=need.gpu)
+    if available is None:
+        return f"{needed}. {why_unknown(need)}"
+    if need.total > available and settings.check_memory:
         raise UserError(
-            f"{need.describe()} needed and only {format_bytes(available)} available: fewer slots,"
-            " or a shorter context.",
+            f"{needed} and only {format_bytes(available)} available: fewer slots, or a shorter"
+            " context.",
             code="out_of_memory",
         )
-    return f"{need.describe()} needed" + (
-        "" if available is None else f", {format_bytes(available)} available"
-    )
+    return f"{needed}, {format_bytes(available)} available"
 
 
 def _state(settings: Settings) -> Iterator[Finding]:

@@ -159,9 +159,11 @@ def _memory(settings: Settings, package: Package | None) -> Section:
         def check() -> None:
             assert package is not None
             context = slot_context(package, settings.engine_options)
-            need = memory_need(package, settings.slots, context, settings.prefill_chunk)
+            use = settings.engine_options.device_use
+            need = memory_need(package, settings.slots, context, settings.prefill_chunk, use)
             section.found["needed"] = need.describe()
-            require_memory(need)
+            if settings.check_memory:
+                require_memory(need)
 
         _noting(section, check)
     return section

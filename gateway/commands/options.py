@@ -58,6 +58,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "speculation_pacing": "even: the tokens of a round are released over the time of the next",
         "ngram_store": "directory that keeps what was said to each user, to draft from",
         "ngram_store_mib": "MiB of it at most; who was not heard of longest is forgotten",
+        "check_memory": "refuse to load what does not seem to fit into memory",
         "gpu_memory_mib": "MiB of a GPU that each graph may take for its work",
         "gpu_graphs": "have runs of one shape captured as CUDA graphs and replayed",
         "gpu_strict_width": "verify in runs of so many tokens a row, always: the same kernels",

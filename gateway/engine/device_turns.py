@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Condition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """One run's turn. An engine has several threads, and so several turns one after the other: what
+    ends one of them ends no other."""
+
+    owner: object
 
 
 class DeviceTurns:
@@ -18,27 +27,32 @@ class DeviceTurns:
     def __init__(self) -> None:
         self.shared = False
         self._changed = Condition()
-        self._waiting: deque[object] = deque()
-        self._holder: object | None = None
+        self._waiting: deque[_Turn] = deque()
+        self._present: _Turn | None = None
 
     @contextmanager
     def turn(self, owner: object) -> Iterator[None]:
         """Within the block the device is the `owner`'s. Waits, on the calling thread."""
-        ticket = object()
+        turn = _Turn(owner)
         with self._changed:
-            self._waiting.append(ticket)
-            while self._holder is not None or self._waiting[0] is not ticket:
+            self._waiting.append(turn)
+            while self._present is not None or self._waiting[0] is not turn:
                 self._changed.wait()
             self._waiting.popleft()
-            self._holder = owner
+            self._present = turn
         try:
             yield
         finally:
-            self.give_up(owner)
+            with self._changed:
+                if self._present is turn:
+                    self._end()
 
     def give_up(self, owner: object) -> None:
-        """The device is not the `owner`'s any more, also where its run does not come back."""
+        """The present turn ends if it is the `owner`'s: its run does not come back."""
         with self._changed:
-            if self._holder is owner:
-                self._holder = None
-                self._changed.notify_all()
+            if self._present is not None and self._present.owner is owner:
+                self._end()
+
+    def _end(self) -> None:
+        self._present = None
+        self._changed.notify_all()

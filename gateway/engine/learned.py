@@ -10,6 +10,7 @@ from models.drafters.learned import LearnedModels
 from models.initializers import SharedWeights
 from models.package import DrafterSpec, Package
 from models.providers import Provider
+from models.runs import Runs
 from models.sampling.sampler import Sampler
 from models.slots import Slot
 
@@ -39,9 +40,12 @@ def learned_drafters(
     provider: Provider,
     threads: int | None,
     weights: SharedWeights | None = None,
+    runs: Runs | None = None,
+    *,
+    check_memory: bool = True,
 ) -> Learned | None:
     """Those of `package`, without their graphs; None where it has none. `weights` are those of a
-    device, shared with the target."""
+    device, shared with the target; `runs` are interrupted with its own."""
     if not package.manifest.drafters:
         return None
-    return LearnedModels(package, provider, threads, weights)
+    return LearnedModels(package, provider, threads, weights, runs, check_memory=check_memory)

@@ -17,8 +17,8 @@ from models.chat_template import ChatTemplate
 from models.errors import UserError
 from models.huge_pages import collapse
 from models.locations import cache_directory
-from models.memory import MemoryNeed, format_bytes, memory_need, require_memory
-from models.package import Package, TargetSpec
+from models.memory import MemoryNeed, format_bytes, memory_need, require_memory, why_unknown
+from models.package import Package
 from models.probe import ProbeResult, probe
 from models.processor import has_integer_dot_product, processor_count, processor_name
 from models.providers import Provider, load_onnxruntime, select_provider
@@ -61,19 +61,21 @@ def load(
     spec = package.manifest.target
     if provider is None:
         provider = select_provider(options.device, spec.device, options.device_use)
-    _require_suitable(spec, provider, options)
-    need = memory_need(package, options.slots, context, options.prefill_chunk)
+    _require_suitable(package, provider, options)
+    need = memory_need(package, options.slots, context, options.prefill_chunk, options.device_use)
     report(f"memory needed: {need.describe()}")
     if options.check_memory:
+        if (unknown := why_unknown(need)) is not None:
+            report(f"{unknown} It is not checked.")
         require_memory(need)
     cache = CalibrationCache(cache_directory() / "calibration")
     key = _calibration_key(package, provider, options, context)
     provider = decide(provider, package, key, cache.directory, options.threads)
     key = replace(key, provider=provider.described)
-    target = Target(package, provider, options.threads)
+    target = Target(package, provider, options.threads, check_memory=options.check_parts)
     slots = target.make_slots(options.slots, context)
     report(f"graphs loaded for {target.most_rows} rows on {provider.device}")
-    warmed = target.warm_up(slots)
+    warmed = target.warm_up(slots, options.prefill_chunk, report)
     if provider.fixes:
         report(f"{warmed} shapes made ready" if warmed else "no run has a fixed shape")
     strict = target.strict_width
@@ -85,12 +87,20 @@ def load(
         f"run times {'kept since' if calibrated.cached else 'measured'} {calibrated.measured_at}"
     )
     pool = SlotPool(slots, can_copy=provider.on_host, shared=options.share_prefixes)
-    learned = learned_drafters(package, provider.for_drafters, options.threads, target.weights)
+    learned = learned_drafters(
+        package,
+        provider.for_drafters,
+        options.threads,
+        target.weights,
+        target.running,
+        check_memory=options.check_parts,
+    )
     return Loaded(target, pool, probed, calibrated, need, learned)
 
 
-def _require_suitable(spec: TargetSpec, provider: Provider, options: EngineOptions) -> None:
+def _require_suitable(package: Package, provider: Provider, options: EngineOptions) -> None:
     """Raises `UserError` for a processor, or options, that this package cannot be had with."""
+    spec = package.manifest.target
     if spec.integer_form == "u8s8" and not has_integer_dot_product():
         raise UserError(
             "the package's integer products (u8s8) need a processor with VNNI or AMX; without"
@@ -105,11 +115,27 @@ def _require_suitable(spec: TargetSpec, provider: Provider, options: EngineOptio
             code="invalid_setting",
             param="prefill_chunk",
         )
+    _require_limit(package, provider)
     if options.trees and not spec.tree_graphs:
         raise UserError(
             "the package has no graphs for trees; start without trees.",
             code="invalid_setting",
             param="trees",
+        )
+
+
+def _require_limit(package: Package, provider: Provider) -> None:
+    """Of what a graph may take, its own copy of the weights is a part."""
+    use, target = provider.use, package.manifest.target
+    size = package.manifest.files[target.weights].bytes
+    if provider.device != "cuda" or use.memory_mib is None or use.share_weights:
+        return
+    if size > use.memory_mib << 20:
+        raise UserError(
+            f"gpu_memory_mib lets each graph take {use.memory_mib} MiB, and with gpu_share_weights"
+            f" = false each has {format_bytes(size)} of weights: share them, or allow more.",
+            code="invalid_setting",
+            param="gpu_memory_mib",
         )
 
 

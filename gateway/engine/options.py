@@ -24,8 +24,9 @@ class EngineOptions:
     start, not when the first request needs them; those of `drafter` always are. `ngram_store` is
     the directory of what was said to each user (None: it is forgotten), of `ngram_store_mib` MiB
     at most. With `share_prefixes` requests of any key find the K/V that is kept, not of the one
-    alone that wrote it. Without `check_memory` it is loaded whether or not it seems to fit. The
-    `gpu_` ones are those of `models.providers.DeviceOptions`.
+    alone that wrote it. Without `check_memory` it is loaded whether or not it seems to fit; without
+    `check_parts` so are the graphs for trees and drafters, which come after it. The `gpu_` ones are
+    those of `models.providers.DeviceOptions`.
     """
 
     device: str = "auto"
@@ -42,6 +43,7 @@ class EngineOptions:
     ngram_store_mib: int = 64
     share_prefixes: bool = False
     check_memory: bool = True
+    check_parts: bool = True
     gpu_memory_mib: int | None = None
     gpu_graphs: bool = True
     gpu_strict_width: int | None = None

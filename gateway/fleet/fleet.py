@@ -13,7 +13,7 @@ from gateway.fleet.member import Member, Start
 from gateway.fleet.terms import Source, Terms
 from gateway.http.backend import Engine
 from models.errors import UserError
-from models.memory import MemoryNeed, require_memory, resident_bytes
+from models.memory import MemoryNeed, require_memory, resident_bytes, why_unknown
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,9 @@ class Fleet:
     def adopt(self, engine: Engine) -> None:
         """An engine that was loaded elsewhere, as the default."""
         manifest = engine.package.manifest
-        need = MemoryNeed(weights=engine.status().memory_bytes, kv=0, work=0)
+        status = engine.status()
+        gpu = status.device != "cpu"
+        need = MemoryNeed(weights=status.memory_bytes, kv=0, work=0, gpu=gpu)
         source = Source(manifest.name, None, manifest, engine.context_length, need)
         member = self._members[source.name] = Member(
             source, self.terms, _only_once, self._require_room, self._changed
@@ -172,9 +174,20 @@ class Fleet:
         return not pending
 
     def _require_room(self, source: Source) -> None:
-        claimed = sum(member.claimed for member in self)
+        if not self.terms.check_memory:
+            return
+        if (unknown := why_unknown(source.need)) is not None:
+            log.warning("package %s is loaded unchecked. %s", source.name, unknown)
+        require_memory(source.need, self._promised(gpu=source.need.gpu))
+
+    def _promised(self, *, gpu: bool) -> int:
+        """Bytes of what is still there that others will take. A GPU's are taken when a package is
+        loaded; the system's as they are written."""
+        others = [member for member in self if member.source.need.gpu == gpu]
+        if gpu:
+            return sum(member.starting for member in others)
         taken = max(0, resident_bytes() - self._resident_before)
-        require_memory(source.need, max(0, claimed - taken))
+        return max(0, sum(member.claimed for member in others) - taken)
 
     def _changed(self) -> None:
         self.turns.shared = sum(len(member.engines) for member in self) > 1

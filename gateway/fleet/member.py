@@ -86,6 +86,11 @@ class Member:
         return self.source.need.total * (len(self.engines) + self._starting)
 
     @property
+    def starting(self) -> int:
+        """Bytes of an engine that is being loaded, and may not have taken them yet."""
+        return self.source.need.total * self._starting
+
+    @property
     def uses(self) -> int:
         return sum(loaded.uses for loaded in self.engines)
 
@@ -230,7 +235,7 @@ class Member:
 
     async def _load(self, *, force: bool = False) -> None:
         if not force:
-            self._require_room(self.source)
+            self._require_space()
         self._starting = True
         try:
             engine = await self._start(self.source)
@@ -253,6 +258,16 @@ class Member:
             self.retiring.retire_soon(before, refusals.unloaded(self.name))
         assert self.loaded is not None, "adopted just now"
         self._idle(self.loaded)
+
+    def _require_space(self) -> None:
+        """That there is none is no failure of the package: except where it was there, and would be
+        tried again without end."""
+        try:
+            self._require_room(self.source)
+        except UserError as error:
+            if self._recovering:
+                self._count(error.message)
+            raise
 
     def _count(self, problem: str) -> None:
         self.problem = problem
@@ -284,8 +299,6 @@ class Member:
                     await self._load()
                 except UserError as error:
                     log.error("package %s is not back: %s", self.name, error.message)
-                    if error.code == "out_of_memory":
-                        self._count(error.message)
                 else:
                     return
         finally:

@@ -82,7 +82,9 @@ def _source(path: Path, options: EngineOptions) -> Source:
         path=path.absolute(),
         manifest=package.manifest,
         context_length=context,
-        need=memory_need(package, options.slots, context, options.prefill_chunk),
+        need=memory_need(
+            package, options.slots, context, options.prefill_chunk, options.device_use
+        ),
     )
 
 

@@ -23,7 +23,8 @@ class Terms:
     `load_seconds` for its package, `queue` of them at most. Answers on an engine that failed may
     go on for `drain_seconds`. A run of more than `stuck_seconds` (None: no run) is stuck; after
     `stuck_exit_seconds` more the gateway has to end. `failures` within `failure_window` are too
-    many; before a further attempt there is a pause of `first_pause`, twice that, and so on.
+    many; before a further attempt there is a pause of `first_pause`, twice that, and so on. Without
+    `check_memory` a package is loaded whether or not it seems to fit.
     """
 
     keep_alive: float = FOREVER
@@ -36,6 +37,7 @@ class Terms:
     failure_window: float = 600.0
     first_pause: float = 0.5
     longest_pause: float = 60.0
+    check_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)

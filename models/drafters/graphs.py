@@ -24,6 +24,7 @@ from models.drafters.bound import (
 from models.initializers import SharedWeights
 from models.package import DrafterSpec, Package
 from models.providers import Provider
+from models.runs import Runs
 from models.session import Binding, Session
 from models.slots import Slot
 
@@ -49,17 +50,18 @@ class DrafterGraphs:
         provider: Provider,
         threads: int | None,
         weights: SharedWeights | None = None,
+        runs: Runs | None = None,
     ) -> None:
         self.spec = spec
         self.provider = provider
         self._chains = {
             int(steps): Session(
-                package.file(name), provider, threads, capture=True, weights=weights
+                package.file(name), provider, threads, capture=True, weights=weights, runs=runs
             )
             for steps, name in spec.graphs.items()
         }
         self._trees = {
-            int(depth): Session(package.file(name), provider, threads, weights=weights)
+            int(depth): Session(package.file(name), provider, threads, weights=weights, runs=runs)
             for depth, name in spec.tree_graphs.items()
         }
         self.steps = tuple(sorted(self._chains))

@@ -20,13 +20,16 @@ from models.initializers import SharedWeights
 from models.memory import require_drafter_memory
 from models.package import DrafterSpec, Package, require_unchanged, vocabulary_file
 from models.providers import Provider
+from models.runs import Runs
 from models.sampling.noise import counters
 from models.sampling.sampler import Sampler
 from models.slots import Slot
 
 
 class LearnedModels:
-    """Makes drafters for requests; loads each kind's graphs when it is first wanted."""
+    """Makes drafters for requests; loads each kind's graphs when it is first wanted. `weights` and
+    `runs` are shared with the target. Without `check_memory` they are loaded whether or not they
+    seem to fit."""
 
     def __init__(
         self,
@@ -34,9 +37,14 @@ class LearnedModels:
         provider: Provider,
         threads: int | None = None,
         weights: SharedWeights | None = None,
+        runs: Runs | None = None,
+        *,
+        check_memory: bool = True,
     ) -> None:
         self._package = package
+        self._check_memory = check_memory
         self._weights = weights
+        self._runs = runs
         self._provider = provider
         self._threads = threads
         self._specs = {spec.kind: spec for spec in package.manifest.drafters}
@@ -72,12 +80,13 @@ class LearnedModels:
                 return
             require_unchanged(self._package)
             spec = self._specs[kind]
-            require_drafter_memory(self._package, spec)
+            if self._check_memory:
+                require_drafter_memory(self._package, spec, self._provider.use)
             self._models[kind] = DrafterModel(
                 spec=spec,
                 kv_type=self._package.manifest.target.kv_type,
                 graphs=DrafterGraphs(
-                    self._package, spec, self._provider, self._threads, self._weights
+                    self._package, spec, self._provider, self._threads, self._weights, self._runs
                 ),
                 calibration=Calibration(spec.survival),
                 vocabulary=counters(self._vocabulary(spec)),
