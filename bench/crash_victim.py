@@ -1,45 +1,48 @@
-"""A gateway that is killed and started again, and the moments at which that happens."""
+"""A gateway that is killed and started again, what it keeps meanwhile, and who asks it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import random
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 
 from bench.gateway_process import free_port
-from models.drafters.store_file import MAGIC, read_texts
 from models.errors import UserError
 
 KEY = "a-key-of-the-benchmark"
-LOADING = ("checking ", "loading ", "memory needed", "graphs loaded", "bitwise", "run times")
-"""Beginnings of the lines that a gateway says while it loads, in their order."""
+OWNER = "bench"
 
 _START_SECONDS = 600.0
 _ANSWER_SECONDS = 120.0
-_MOST_DELAY = 0.3
+_END_SECONDS = 60.0
+_HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Place:
-    """What a gateway keeps between two lives, below `root`, and what it is started with."""
+    """What a gateway keeps between two lives, below `root`, and what it is started with. `names`
+    are those of its packages, the default first: `package` and `second`."""
 
     root: Path
     package: Path
+    second: Path
+    names: tuple[str, str]
     flags: Sequence[str] = ()
 
     @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
     def calibrations(self) -> Path:
-        return self.root / "cache" / "calibration"
+        return self.cache / "calibration"
 
     @property
     def texts(self) -> Path:
@@ -50,7 +53,7 @@ class Place:
         return self.root / "keys"
 
     def prepare(self) -> None:
-        self.keys.write_text(f"bench:{KEY}\n")
+        self.keys.write_text(f"{OWNER}:{KEY}\n")
         self.keys.chmod(0o600)
 
 
@@ -63,7 +66,8 @@ class Victim:
     lines: list[str] = field(default_factory=list)
     _ended: bool = False
     _said: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _reading: asyncio.Task[None] | None = None
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _session: aiohttp.ClientSession | None = None
 
     @classmethod
     async def start(cls, place: Place) -> Victim:
@@ -73,36 +77,63 @@ class Victim:
         }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway", "serve", "--port", str(port)),
-            *("--package", str(place.package), "--api-keys-file", str(place.keys)),
+            *("--package", str(place.package), "--package", str(place.second)),
+            *("--api-keys-file", str(place.keys), "--admins", OWNER),
             *("--ngram-store", str(place.texts), *place.flags),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**kept, "OUTPACE_CACHE": str(place.root / "cache")},
+            env={**kept, "OUTPACE_CACHE": str(place.cache)},
         )
         victim = cls(process, f"http://127.0.0.1:{port}")
-        victim._reading = asyncio.create_task(victim._read())
+        victim.keep(victim._read())
         return victim
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """Its clients' one; it is open until the gateway is dead."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=_HEADERS)
+        return self._session
+
+    def has_said(self, *beginnings: str) -> bool:
+        told = (line.removeprefix("outpace: ") for line in self.lines)
+        return any(line.startswith(beginnings) for line in told)
 
     async def until_said(self, *beginnings: str) -> None:
         """Until a line begins with one of them. Raises `UserError` where the gateway ends first."""
-
-        def said() -> bool:
-            told = (line.removeprefix("outpace: ") for line in self.lines)
-            return any(line.startswith(beginnings) for line in told)
-
         async with asyncio.timeout(_START_SECONDS), self._said:
-            await self._said.wait_for(lambda: said() or self._ended)
-        if not said():
+            await self._said.wait_for(lambda: self.has_said(*beginnings) or self._ended)
+        if not self.has_said(*beginnings):
             last = "\n".join(self.lines[-20:])
             raise UserError(f"the gateway ended. Its last words:\n{last}", code="gateway_failed")
 
+    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Have `work` done until the gateway is dead; what it fails with then is expected."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        return task
+
+    async def end(self) -> int:
+        """Told to stop, as a service manager does; the status with which it ends."""
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                return await self.process.wait()
+        except TimeoutError:
+            raise UserError("it does not end when it is told to", code="gateway_failed") from None
+        finally:
+            await self.kill()
+
     async def kill(self) -> None:
+        """Its clients see it die; nothing of them is left."""
         with suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
-        if self._reading is not None:
-            await self._reading
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
@@ -115,63 +146,51 @@ class Victim:
             self._said.notify_all()
 
 
-async def answered(url: str, text: str, tokens: int) -> str:
-    """A greedy answer's text, from a user whose n-grams are kept. Raises `UserError`."""
-    body = {"input": text, "max_output_tokens": tokens, "temperature": 0, "user": "bench"}
-    try:
-        async with (
-            asyncio.timeout(_ANSWER_SECONDS),
-            aiohttp.ClientSession(headers=_HEADERS) as session,
-            session.post(f"{url}/v1/responses", json=body) as response,
-        ):
-            answer: dict[str, Any] = await response.json()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise UserError(f"no answer: {error!r}", code="gateway_failed") from None
-    if response.status != 200:
-        raise UserError(f"refused: {answer}", code="gateway_failed")
-    return "".join(part["text"] for item in answer["output"] for part in item["content"])
+class Asking:
+    """A streamed answer that has begun: its prompt is being read, or it is said. `deltas` are those
+    that came so far; `ended` with the stream."""
 
+    def __init__(self, victim: Victim, response: aiohttp.ClientResponse) -> None:
+        self.deltas = 0
+        self.ended = False
+        self._changed = asyncio.Condition()
+        self._reading = victim.keep(self._read(response))
 
-_HEADERS = {"Authorization": f"Bearer {KEY}"}
-Moment = Callable[[Place, random.Random, Sequence[str]], Awaitable[Victim]]
-"""Brings a gateway to a moment in which it is to be killed: it has some of the texts to ask."""
+    async def said(self, deltas: int, seconds: float) -> bool:
+        """Whether it says so many, or ends, within so many seconds."""
+        return await self._comes_to(lambda: self.deltas >= deltas or self.ended, seconds)
 
+    async def ends(self, seconds: float) -> bool:
+        """Whether it does within so many seconds."""
+        return await self._comes_to(lambda: self.ended, seconds)
 
-async def in_load(place: Place, chance: random.Random, texts: Sequence[str]) -> Victim:
-    """At a step of loading; every other time it has to calibrate, and to keep that, first."""
-    if chance.random() < 0.5:
-        for kept in place.calibrations.glob("*.json"):
-            kept.unlink()
-    victim = await Victim.start(place)
-    await victim.until_said(chance.choice(LOADING), "ready on ")
-    await asyncio.sleep(chance.random() * _MOST_DELAY)
-    return victim
+    async def leave(self) -> None:
+        """As a client does that has heard enough."""
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
 
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        try:
+            async for line in response.content:
+                if line.startswith(b"event: response.output_text.delta"):
+                    self.deltas += 1
+                    await self._notify()
+        finally:
+            response.close()
+            self.ended = True
+            await self._notify()
 
-async def in_prefill(place: Place, chance: random.Random, texts: Sequence[str]) -> Victim:
-    victim = await started(place)
-    asking = await _asking(victim, " ".join(chance.sample(list(texts), len(texts))) * 2)
-    await asyncio.sleep(chance.random() * _MOST_DELAY)
-    asking.close()
-    return victim
+    async def _comes_to(self, wanted: Callable[[], bool], seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(wanted)
+        except TimeoutError:
+            return wanted()
+        return True
 
-
-async def in_stream(place: Place, chance: random.Random, texts: Sequence[str]) -> Victim:
-    """With several answers streaming, one of them in the background."""
-    victim = await started(place)
-    first = await _asking(victim, chance.choice(list(texts)))
-    others = [await _asking(victim, text, background=True) for text in texts[:2]]
-    for _ in range(chance.randint(1, 12)):
-        await first.delta()
-    await asyncio.sleep(chance.random() * 0.05)
-    for each in (first, *others):
-        each.close()
-    return victim
-
-
-MOMENTS: Mapping[str, Moment] = MappingProxyType(
-    {"load": in_load, "prefill": in_prefill, "stream": in_stream}
-)
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
 
 async def started(place: Place) -> Victim:
@@ -180,56 +199,39 @@ async def started(place: Place) -> Victim:
     return victim
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    session: aiohttp.ClientSession
-    response: aiohttp.ClientResponse
-
-    async def delta(self) -> None:
-        """Until a delta has come, or the answer has ended."""
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            async for line in self.response.content:
-                if line.startswith(b"event: response.output_text.delta"):
-                    return
-
-    def close(self) -> None:
-        self.response.close()
-        # The connector closes with the loop's next turn; the gateway is killed before it notices.
-        asyncio.get_running_loop().create_task(self.session.close())
+async def ask(victim: Victim, text: str, *, background: bool = False) -> Asking:
+    """Raises `UserError` with the code that the gateway refuses it with."""
+    body = {
+        "input": text,
+        "max_output_tokens": 256,
+        "stream": True,
+        "user": OWNER,
+        "background": background,
+    }
+    response = await victim.session.post(f"{victim.url}/v1/responses", json=body)
+    if response.status != 200:
+        refusal = (await response.json())["error"]
+        raise UserError(f"refused: {refusal['message']}", code=refusal["code"])
+    return Asking(victim, response)
 
 
-async def _asking(victim: Victim, text: str, *, background: bool = False) -> _Asking:
-    """A streamed answer that has begun: its prompt is being read."""
-    body = {"input": text, "max_output_tokens": 256, "stream": True, "user": "bench"}
-    session = aiohttp.ClientSession(headers=_HEADERS)
-    response = await session.post(
-        f"{victim.url}/v1/responses", json={**body, "background": background}
-    )
-    return _Asking(session, response)
+async def answered(victim: Victim, text: str, tokens: int, model: str | None = None) -> str:
+    """A greedy answer's text, of a user whose n-grams are kept. Raises `UserError`."""
+    body = {"input": text, "max_output_tokens": tokens, "temperature": 0, "user": OWNER}
+    answer = await posted(victim, "responses", body if model is None else {**body, "model": model})
+    return "".join(part["text"] for item in answer["output"] for part in item["content"])
 
 
-def half_written(place: Place) -> list[str]:
-    """What a reader of the files that are kept would stumble over, by name."""
-    problems = []
-    for path in place.calibrations.glob("*.json"):
-        try:
-            if not json.loads(path.read_bytes())["points"]:
-                problems.append(f"{path.name} is empty")
-        except (ValueError, KeyError, TypeError):
-            problems.append(f"{path.name} is cut off")
-    if place.keys.read_text() != f"bench:{KEY}\n":
-        problems.append("the file of keys was changed")
-    return problems
-
-
-def torn(place: Place) -> list[str]:
-    """Files of n-grams with something behind their last whole record, once a gateway has written
-    to them again."""
-    problems = []
-    for path in place.texts.glob("*.ngrams"):
-        raw = path.read_bytes()
-        owner = raw.removeprefix(MAGIC).partition(b"\n")[0].decode(errors="replace")
-        _, whole = read_texts(path, owner)
-        if whole != len(raw):
-            problems.append(f"{path.name} has {len(raw) - whole} bytes that are no text")
-    return problems
+async def posted(victim: Victim, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+    """Raises `UserError` where it is refused, or not answered."""
+    try:
+        async with (
+            asyncio.timeout(_ANSWER_SECONDS),
+            victim.session.post(f"{victim.url}/v1/{path}", json=body) as response,
+        ):
+            answer: dict[str, Any] = await response.json()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise UserError(f"no answer: {error!r}", code="gateway_failed") from None
+    if response.status != 200:
+        raise UserError(f"refused: {answer}", code="gateway_failed")
+    return answer

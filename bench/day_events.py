@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from bench.day_clients import Kept, Traffic
+from bench.day_clients import ANSWER_SECONDS, Kept, Traffic
 from bench.gateway_process import GatewayProcess, free_port, running_gateway
 from bench.setup import Setup, progress
 from models.errors import UserError
@@ -22,6 +22,9 @@ from models.package import load_package
 
 NAME = "operator"
 KEYS = ("the-key-of-the-morning", "the-key-of-the-evening")
+NO_KEY = frozenset({"invalid_api_key", "handshake 401"})
+"""Reasons of who was refused for the key."""
+
 SETTLE = 0.1
 """Share of the day between two events, at most."""
 
@@ -151,8 +154,11 @@ class Day:
                     if response.status == 200:
                         break
                 await asyncio.sleep(0.05)
-        # Until here the clients were told 401.
-        await asyncio.sleep(0.5)
+        # Their key stays the old one until a client was told that it is none any more.
+        async with asyncio.timeout(ANSWER_SECONDS):
+            # A client notes what it was told, and wakes nobody for it.
+            while not any(told.reason in NO_KEY for told in self.traffic.told):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         self.traffic.key = KEYS[1]
 
     async def _restart(self) -> None:

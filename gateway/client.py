@@ -174,7 +174,7 @@ def no_connection(url: str, error: Exception) -> UserError:
         )
     if isinstance(error, aiohttp.ClientResponseError):
         reasons = {
-            401: "asks for a valid API key: set OUTPACE_API_KEY.",
+            401: "asks for a valid API key: set OUTPACE_API_KEY, or pass --api-key-file.",
             403: "does not allow connections by this name; use the address it printed.",
             404: "is no Outpace gateway, or another version of it.",
             503: "is still loading, or shutting down; try again shortly.",

@@ -19,11 +19,12 @@ from gateway.settings import TABLES, Settings, invalid, written
 from models.errors import UserError
 
 PREFIX = "OUTPACE_"
-# Read by others: the cache's place, this file's place, the key and address a client uses, and what
-# the tests are told.
+# Read by others: the cache's place, this file's place, the address and the key a client uses, and
+# what the tests are told.
 RESERVED = frozenset(
     {
-        *("OUTPACE_CACHE", "OUTPACE_CONFIG", "OUTPACE_API_KEY", "OUTPACE_URL"),
+        *("OUTPACE_CACHE", "OUTPACE_CONFIG"),
+        *("OUTPACE_URL", "OUTPACE_API_KEY", "OUTPACE_API_KEY_FILE"),
         *("OUTPACE_ARTEFACTS", "OUTPACE_CHROMIUM", "OUTPACE_FUZZ"),
     }
 )

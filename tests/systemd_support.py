@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +120,13 @@ class Instance:
     def said(self) -> str:
         """What systemd and the service said so far."""
         return self.run("journalctl", "--no-pager", "--boot")
+
+
+def until(wanted: Callable[[], bool], seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not wanted():
+        assert time.monotonic() < limit, "it has not come to that in time"
+        time.sleep(0.05)  # systemd tells only those who ask
 
 
 @contextmanager

@@ -215,6 +215,35 @@ def test_directories_that_cannot_be_written(
     assert found["cache"] == f"ok {tmp_path / 'cache'} cannot be written"
 
 
+def test_the_watchdog_of_a_service_with_this_file(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check, "SYSTEM_PLACES", (tmp_path / "system",))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    assert "watchdog" not in checked(capsys, config)[1]
+    unit = tmp_path / "user" / "systemd" / "user" / "outpace.service"
+    unit.parent.mkdir(parents=True)
+
+    def found(watchdog: str, *arguments: str, serves: Path = config) -> tuple[int, str | None]:
+        unit.write_text(f"[Service]\nExecStart=x --config {serves}\nWatchdogSec={watchdog}\n")
+        status, lines = checked(capsys, config, *arguments)
+        return status, lines.get("watchdog")
+
+    assert found("3min") == (0, f"ok 180 s in {unit}, after stuck runs end")
+    status, told = found("2min")
+    assert status == 1
+    assert told is not None
+    assert told.startswith(f"FAIL {unit}: WatchdogSec=120 may kill the gateway 150 s into a run")
+    assert found("2min", "--stuck-seconds", "60")[0] == 0
+    status, told = found("3min", "--stuck-seconds", "none")
+    assert (status, "stuck_seconds is none" in str(told)) == (1, True)
+    assert found("0") == (0, f"ok none in {unit}: nothing ends a gateway that hangs")
+    assert found("2min", serves=tmp_path / "another.toml") == (0, None)
+
+
 def test_it_loads_nothing_heavy(config: Path) -> None:
     """It may stand before every start: it must not double its time."""
     code = (

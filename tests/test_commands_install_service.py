@@ -81,6 +81,46 @@ def test_what_was_changed_by_hand_is_not_overwritten(
     assert (tmp_path / "etc/outpace/outpace.toml").read_text() == "slots = 1\n"
 
 
+def test_settings_that_the_watchdog_does_not_go_with_are_warned_of(
+    tiny_package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        *("install-service", "--package", str(tiny_package)),
+        *("--root", str(tmp_path), "--yes"),
+    ]
+
+    def warned() -> list[str]:
+        assert main(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
+
+    assert warned() == []
+    config = tmp_path / "etc/outpace/outpace.toml"
+    assert warned() == []
+    config.write_text("stuck_seconds = 600\n")
+    assert warned() == [
+        "WatchdogSec=180 may kill the gateway 225 s into a run that hangs, before it is sure to"
+        " have ended by itself, after stuck_seconds and stuck_exit_seconds (660 s together): set"
+        " WatchdogSec=552 or more. Set it by `systemctl edit outpace`."
+    ]
+    drop_in = tmp_path / "etc/systemd/system/outpace.service.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nWatchdogSec=10min\n")
+    assert warned() == []
+    config.write_text("slot = 1\n")
+    (told,) = warned()
+    assert told.startswith("the service will not start with its settings: ")
+
+
+def test_a_dry_run_needs_not_look_where_it_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    told = install_service.described(Write(Path("/etc/outpace/keys"), "", 0o600, keep=True))
+    assert told == "keep   /etc/outpace/keys (mode 0600)"
+
+
 def test_a_dry_run_says_all_and_does_nothing(
     tiny_package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

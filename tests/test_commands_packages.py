@@ -76,7 +76,7 @@ async def test_why_something_is_refused_is_said(capsys: pytest.CaptureFixture[st
         assert "could not be loaded" in capsys.readouterr().err
 
 
-async def test_keys_come_from_the_environment(
+async def test_keys_come_from_the_environment_or_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -88,6 +88,9 @@ async def test_keys_come_from_the_environment(
         monkeypatch.setenv("OUTPACE_API_KEY", "second")
         assert await command(served, "unload", "tiny-test") == 1
         assert "may not load and unload" in capsys.readouterr().err
+        assert await command(served, "load", "tiny-test", "--api-key-file", str(keys)) == 0
+        assert await command(served, "ps", "--api-key-file", str(tmp_path / "none")) == 1
+        assert "cannot be read: No such file" in capsys.readouterr().err
         monkeypatch.setenv("OUTPACE_API_KEY", "first")
         assert await command(served, "load", "tiny-test") == 0
 

@@ -15,6 +15,7 @@ import trustme
 from aiohttp import WSMsgType
 
 from gateway.service_manager.manager import STEP_SECONDS, STOP_MARGIN
+from models.package import load_package
 from tests.service_process import service
 from tests.systemd_support import tool
 
@@ -130,6 +131,45 @@ async def test_keys_in_the_settings_are_reloaded_and_never_to_none(
         await running.said("those in use stay: there are none any more")
         assert (await status("first-key"), await status("second-key")) == (401, 200)
     assert not any("first-key" in line or "second-key" in line for line in running.lines)
+
+
+async def test_a_hangup_takes_other_administrators(tiny_package: Path, tmp_path: Path) -> None:
+    keys, config = tmp_path / "keys", tmp_path / "outpace.toml"
+    keys.write_text("ann:first-key\n")
+    text = f'package = "{tiny_package}"\nport = 0\napi_keys_file = "{keys}"\n'
+    config.write_text(text)
+    async with (
+        service(tmp_path, "--config", str(config)) as running,
+        aiohttp.ClientSession(headers={"Authorization": "Bearer first-key"}) as session,
+    ):
+        origin = await running.ready()
+        name = load_package(tiny_package).manifest.name
+
+        async def status() -> int:
+            body = {"model": name}
+            async with session.post(f"{origin}/v1/packages/load", json=body) as response:
+                return response.status
+
+        assert await status() == 403
+        config.write_text(f'{text}admins = ["ann"]\n')
+        running.process.send_signal(signal.SIGHUP)
+        await running.said("in use from now on: admins")
+        assert await status() == 200
+        config.write_text(text)
+        running.process.send_signal(signal.SIGHUP)
+        await running.listener.until(lambda lines: lines[0] == "RELOADING=1")
+        await running.listener.until(lambda lines: lines[0] == "RELOADING=1")
+        await running.listener.until(lambda lines: lines[0] == "READY=1")
+        assert await status() == 403
+
+
+async def test_a_watchdog_that_is_quicker_than_the_gateway_is_warned_of(
+    tiny_package: Path, tmp_path: Path
+) -> None:
+    arguments = ("--port", "0", "--package", str(tiny_package))
+    async with service(tmp_path, *arguments, environment={"WATCHDOG_USEC": "9000000"}) as running:
+        await running.said("WatchdogSec=9 may kill the gateway 11.25 s into a run that hangs")
+        await running.ready()
 
 
 async def test_a_drain_refuses_what_is_new_and_cuts_at_its_deadline(

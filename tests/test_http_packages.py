@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -154,6 +155,24 @@ async def test_with_keys_only_those_named_may_administer(tmp_path: Any) -> None:
         assert (await get(served, "/v1/packages", headers=headers))[0] == 200
         found, told = await post(served, "/v1/packages/unload", asked, **headers)
         assert (found, told["error"]["code"]) == (403, "not_administrator")
+
+
+async def test_who_may_administer_can_change_while_it_runs(tmp_path: Any) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("ann:first\nbob:second\n")
+    async with serving(FakeEngine(), api_keys_file=keys, admins=("ann",)) as served:
+
+        async def statuses() -> list[int]:
+            asked = {"model": "tiny-test"}
+            return [
+                (await post(served, "/v1/packages/load", asked, Authorization=f"Bearer {key}"))[0]
+                for key in ("first", "second")
+            ]
+
+        assert await statuses() == [200, 403]
+        settings = dataclasses.replace(served.gateway.settings, admins=("bob",))
+        served.gateway.use_settings(settings)
+        assert await statuses() == [403, 200]
 
 
 async def test_keys_without_a_name_may_not() -> None:

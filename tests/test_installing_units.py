@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.keys import read_keys
+from gateway.http.keys import ApiKey, read_keys
 from gateway.installing.machine import Machine, device_groups, hidden, package_path
 from gateway.installing.plan import Wish, Write, new_keys, system_plan, user_plan
-from gateway.installing.units import HEAD, is_ours, plain, render, signed, template
+from gateway.installing.units import HEAD, is_ours, plain, render, signed
 from gateway.settings_sources import load_settings
 from models.errors import UserError
 from models.package import Package, load_package
@@ -203,13 +203,26 @@ def test_the_settings_are_settings(wish: Wish, tmp_path: Path) -> None:
     settings = load_settings({}, {}, files["outpace/outpace.toml"])
     assert settings.package == wish.package.path
     assert settings.api_keys_file == Path("/etc/outpace/keys")
-    text = template("outpace.toml.in")
+    assert (settings.packages, settings.admins) == ((), ())
     # What is commented out is valid as well.
-    filled = render(text, {"package": '"/p"', "keys": None, "store": '"/s"'})
     path = tmp_path / "all.toml"
-    path.write_text(re.sub(r"^# (\w+ = )", r"\1", filled, flags=re.MULTILINE))
+    path.write_text(
+        re.sub(r"^# (\w+ = )", r"\1", files["outpace/outpace.toml"].read_text(), flags=re.MULTILINE)
+    )
     everything = load_settings({}, {}, path)
-    assert (everything.limits.requests, everything.ngram_store) == (4, Path("/s"))
+    assert everything.limits.requests == 4
+    assert everything.ngram_store == Path("/var/lib/outpace/ngrams")
+    assert everything.packages == (Path("/opt/outpace/packages/another"),)
+    # The key that comes with it may administer, if that line is taken in.
+    (key,) = read_keys(files["outpace/keys"])
+    assert [ApiKey.of("", name).owner for name in everything.admins] == [key.owner]
+
+
+def test_a_user_s_settings_have_no_keys_to_speak_of(wish: Wish, tmp_path: Path) -> None:
+    text = written(user_plan(MACHINE, wish, Path("/cfg")), tmp_path)["outpace/outpace.toml"]
+    assert "# packages = [" in text.read_text()
+    assert "admins = " not in text.read_text()
+    assert "`systemctl --user reload outpace`" in text.read_text()
 
 
 def test_a_new_key_is_one_and_each_time_another(tmp_path: Path) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.systemd_support import Instance, booted, isolated, why_not
+from tests.systemd_support import HOME, Instance, booted, isolated, until, why_not
 
 REFUSED = why_not()
 pytestmark = pytest.mark.skipif(REFUSED is not None, reason=REFUSED or "")
 
 PACKAGE = "/opt/outpace/package"
+ANOTHER = "/opt/outpace/packages/another"
 KEYS = "/etc/outpace/keys"
 
 
@@ -44,13 +44,6 @@ def instance(
         )
         assert "run    systemctl enable --now outpace.socket outpace.service" in told
         yield running
-
-
-def until(wanted: Callable[[], bool], seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not wanted():
-        assert time.monotonic() < limit, "it has not come to that in time"
-        time.sleep(0.05)  # systemd tells only those who ask
 
 
 def key(instance: Instance) -> str:
@@ -134,6 +127,41 @@ def test_a_reload_takes_new_keys(instance: Instance, port: int) -> None:
     assert asked(port, before)[0] == 200
     assert main_pid(instance) == pid
     until(lambda: instance.shown("outpace.service", "ActiveState") == "active")
+
+
+def test_a_second_package_as_the_manual_says(instance: Instance, port: int) -> None:
+    """The settings' own lines, taken in; the key from the file of keys."""
+    config = "/etc/outpace/outpace.toml"
+    add = f"""
+import dataclasses, pathlib, shutil
+from models.package import load_package, write_manifest
+first, second = load_package(pathlib.Path("{PACKAGE}")), pathlib.Path("{ANOTHER}")
+second.mkdir(parents=True)
+for file in first.manifest.files:
+    shutil.copyfile(first.file(file), second / file)
+write_manifest(second, dataclasses.replace(first.manifest, name="another"))
+"""
+    python = ("env", f"PYTHONPATH={HOME}/source", f"{HOME}/venv/bin/python")
+    instance.run(*python, "-c", add)
+    instance.run("chmod", "-R", "o+rX", ANOTHER)
+    asking = ("--api-key-file", KEYS, "--url", f"http://127.0.0.1:{port}")
+    changes = (
+        f's|^# packages = .*|packages = ["{ANOTHER}"]|',
+        "s|^# admins = |admins = |",
+    )
+    instance.run("sed", "-i", "-e", changes[1], config)
+    assert "may not load and unload" in instance.outpace("unload", "tiny", *asking, check=False)
+    instance.run("systemctl", "reload", "outpace.service")
+    until(lambda: "tiny: " in instance.outpace("load", "tiny", *asking, check=False))
+    instance.run("sed", "-i", "-e", changes[0], config)
+    checked = instance.outpace("check", "--config", config, check=False)
+    assert f"ok    package   another in {ANOTHER}" in checked
+    assert "ok    watchdog  180 s in /etc/systemd/system/outpace.service" in checked
+    instance.run("systemctl", "restart", "outpace.service")
+    assert "another" in instance.outpace("ps", *asking)
+    assert "another: loaded" in instance.outpace("load", "another", *asking)
+    assert instance.outpace("switch", "another", *asking) == "another: loaded, the default\n"
+    assert asked(port, key(instance))[0] == 200
 
 
 def test_a_restart_turns_nobody_away(instance: Instance, port: int) -> None:

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.client import Chat, RequestError, connect
+from gateway.commands.connecting import add_gateway, api_key
 from models.nearest import meant
 from models.sampling.parameters import LEAST_SEED, MOST_SEED
 
-DEFAULT_URL = "http://127.0.0.1:8765"
 NAMES = ("/reset", "/off", "/on", "/quit", "/exit")
 COMMANDS = "/reset forgets, /off and /on switch speculation, /quit leaves (or Ctrl-D)"
 # What a model says must not move the cursor or rename the window.
@@ -32,11 +32,7 @@ Call = Callable[[Any], "Future[Any]"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("OUTPACE_URL", DEFAULT_URL),
-        help=f"the gateway (default: $OUTPACE_URL, else {DEFAULT_URL}); its key: $OUTPACE_API_KEY",
-    )
+    add_gateway(parser)
     parser.add_argument("--instructions", metavar="TEXT", help="system message of every turn")
     parser.add_argument("--max-tokens", type=_integer, metavar="N", help="longest answer")
     parser.add_argument(
@@ -59,7 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
         chat: Chat = call(
             connect(
                 parsed.url,
-                api_key=os.environ.get("OUTPACE_API_KEY"),
+                api_key=api_key(parsed),
                 fields=_fields(parsed),
             )
         ).result()

@@ -18,6 +18,9 @@ from gateway.engine.names import resolve
 from gateway.fleet.sources import read_sources
 from gateway.http.guard import is_loopback
 from gateway.http.keys import key_files, key_ring
+from gateway.installing.machine import user_configuration
+from gateway.installing.watchdogs import SYSTEM_PLACES, read_unit, user_places
+from gateway.service_manager.order import contradiction
 from gateway.settings import Settings
 from models.errors import UserError
 from models.locations import cache_directory
@@ -69,6 +72,8 @@ def examine(parsed: argparse.Namespace) -> Iterator[Finding]:
     yield _tls(settings)
     running = _gateway_there(settings)
     yield _port(settings, running)
+    if named is not None:
+        yield from _watchdog(settings, Path(named))
     packages = yield from _packages(settings, digests=parsed.digests)
     if packages:
         default = packages[0]  # what is loaded at start
@@ -160,6 +165,21 @@ def _port(settings: Settings, running: bool) -> Finding:
         return f"{where} is free"
 
     return _found("address", look)
+
+
+def _watchdog(settings: Settings, config: Path) -> Iterator[Finding]:
+    """Of the services that are installed here and serve by this file."""
+    for places in (SYSTEM_PLACES, user_places(user_configuration())):
+        unit = read_unit(places)
+        if unit is None or unit.config != config.absolute():
+            continue
+        problem = contradiction(unit.watchdog, settings.terms)
+        if problem is not None:
+            yield Finding("watchdog", f"{unit.path}: {problem}", problem=True)
+        elif unit.watchdog is None:
+            yield Finding("watchdog", f"none in {unit.path}: nothing ends a gateway that hangs")
+        else:
+            yield Finding("watchdog", f"{unit.watchdog:g} s in {unit.path}, after stuck runs end")
 
 
 def _packages(settings: Settings, *, digests: bool) -> Generator[Finding, None, list[Package]]:

@@ -6,13 +6,21 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gateway.installing.machine import package_path, require_running, this_machine
+from gateway.installing.machine import (
+    package_path,
+    require_running,
+    this_machine,
+    user_configuration,
+)
 from gateway.installing.plan import UNITS, Run, Step, Wish, Write, system_plan, user_plan
 from gateway.installing.units import is_ours
+from gateway.installing.watchdogs import SYSTEM_PLACES, UNIT, read_unit, user_places
+from gateway.service_manager.order import contradiction
 from gateway.settings import Settings
+from gateway.settings_sources import load_settings
 from models.errors import UserError
 from models.package import load_package
 
@@ -56,6 +64,8 @@ def run(parsed: argparse.Namespace) -> int:
         steps = [below(root, step) for step in steps if isinstance(step, Write)]
     for step in steps:
         print(described(step))
+    for warning in warnings(parsed, steps):
+        print(f"warning: {warning}")
     if parsed.dry_run:
         return 0
     require_possible(parsed, steps)
@@ -96,9 +106,26 @@ def plan(parsed: argparse.Namespace) -> list[Step]:
     return user_plan(machine, wish, user_configuration())
 
 
-def user_configuration() -> Path:
-    named = os.environ.get("XDG_CONFIG_HOME")
-    return Path(named) if named else Path.home() / ".config"
+def warnings(parsed: argparse.Namespace, steps: Sequence[Step]) -> Iterator[str]:
+    """What of the settings that are kept, and of drop-ins, does not go with the new units."""
+    files = {step.path.name: step for step in steps if isinstance(step, Write)}
+    kept, service = files["outpace.toml"], files[UNIT]
+    if is_there(kept.path) and not os.access(kept.path, os.R_OK):
+        return  # a dry run; who may install may read it
+    try:
+        # Without the environment: the service has another one.
+        settings = load_settings({}, {}, kept.path) if is_there(kept.path) else Settings()
+    except UserError as error:
+        yield f"the service will not start with its settings: {error.message}"
+        return
+    places = user_places(user_configuration()) if parsed.user else SYSTEM_PLACES
+    if parsed.root is not None:
+        places = tuple(parsed.root / place.relative_to("/") for place in places)
+    unit = read_unit(places, service.content)
+    problem = None if unit is None else contradiction(unit.watchdog, settings.terms)
+    if problem is not None:
+        manager = "systemctl --user" if parsed.user else "systemctl"
+        yield f"{problem} Set it by `{manager} edit outpace`."
 
 
 def require_possible(parsed: argparse.Namespace, steps: Sequence[Step]) -> None:
@@ -148,8 +175,17 @@ def below(root: Path, step: Write) -> Write:
 def described(step: Step) -> str:
     if isinstance(step, Run):
         return f"run    {' '.join(step.command)}"
-    kept = step.keep and step.path.exists()
+    kept = step.keep and is_there(step.path)
     return f"{'keep ' if kept else 'write'}  {step.path} (mode {step.mode:04o})"
+
+
+def is_there(path: Path) -> bool:
+    """What lies where one may not look was put there by an installation: a dry run needs no
+    rights."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
 
 def agreed() -> bool:

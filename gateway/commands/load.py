@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gateway.commands.packages import add_force, add_model, add_url, change
+from gateway.commands.connecting import add_gateway
+from gateway.commands.packages import add_force, add_model, change
 from models.memory import format_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    add_url(parser)
+    add_gateway(parser)
     add_force(parser)
     parser.add_argument(
         "--keep-alive",
@@ -25,6 +26,6 @@ def run(parsed: argparse.Namespace) -> int:
     document: dict[str, Any] = {"model": parsed.model, "force": parsed.force}
     if parsed.keep_alive is not None:
         document["keep_alive"] = parsed.keep_alive
-    package = change(parsed.url, "load", document)
+    package = change(parsed, "load", document)
     print(f"{package['id']}: {package['state']}, {format_bytes(package['memory_bytes'])}")
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,19 +11,11 @@ import aiohttp
 import orjson
 
 from gateway.client import no_connection
-from gateway.commands.chat import DEFAULT_URL
+from gateway.commands.connecting import api_key
 from models.errors import UserError
 
 LOAD_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 """Loading may take minutes, and says nothing until it ended."""
-
-
-def add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("OUTPACE_URL", DEFAULT_URL),
-        help=f"the gateway (default: $OUTPACE_URL, else {DEFAULT_URL}); its key: $OUTPACE_API_KEY",
-    )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +33,21 @@ def api_url(url: str, path: str) -> str:
     return f"{base.rstrip('/').removesuffix('/v1')}/v1/{path}"
 
 
-def packages_of(url: str) -> list[dict[str, Any]]:
+def packages_of(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     """Raises `UserError` that says why nothing is known of them."""
-    answer = asyncio.run(_ask(url, "packages", None))
+    answer = asyncio.run(_ask(parsed.url, api_key(parsed), "packages", None))
     found: list[dict[str, Any]] = answer["data"]
     return found
 
 
-def change(url: str, what: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def change(parsed: argparse.Namespace, what: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Have a package loaded, unloaded or switched to; how it is then. Raises `UserError`."""
-    return asyncio.run(_ask(url, f"packages/{what}", document))
+    return asyncio.run(_ask(parsed.url, api_key(parsed), f"packages/{what}", document))
 
 
-async def _ask(url: str, path: str, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    key = os.environ.get("OUTPACE_API_KEY")
+async def _ask(
+    url: str, key: str | None, path: str, document: Mapping[str, Any] | None
+) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     method = "GET" if document is None else "POST"
     try:

@@ -1,4 +1,5 @@
-"""What a running gateway reads again on SIGHUP: keys, certificates, and limits."""
+"""What a running gateway reads again on SIGHUP: keys and whose may administer, certificates, and
+limits."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 LIVE = frozenset(
     {
+        "admins",
         "api_keys",
         "limits_connections",
         "limits_nesting",

@@ -35,6 +35,7 @@ from gateway.http.keys import KeyRing, key_ring
 from gateway.logs import SAID, configure_logs
 from gateway.service_manager.activation import passed_sockets
 from gateway.service_manager.manager import ServiceManager
+from gateway.service_manager.order import contradiction
 from gateway.settings import Settings
 from gateway.tls import Tls
 from models.errors import UserError
@@ -67,6 +68,8 @@ def run(parsed: argparse.Namespace) -> int:
         load_onnxruntime()
         listeners = passed or [stack.enter_context(bind(settings))]
         manager = ServiceManager.of(os.environ)
+        if (problem := contradiction(manager.watchdog, settings.terms)) is not None:
+            log.warning("%s", problem)
         uvloop.run(serve(settings, listeners, keys, tls, manager, current))
     return 0
 

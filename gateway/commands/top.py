@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import time
 from typing import Any
 
@@ -15,7 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from gateway.client import no_connection
-from gateway.commands.chat import DEFAULT_URL
+from gateway.commands.connecting import add_gateway
+from gateway.commands.connecting import api_key as key_of
 from gateway.commands.drawing import output_console, show
 from gateway.commands.packages import api_url
 from gateway.commands.top_view import frame
@@ -26,11 +26,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("OUTPACE_URL", DEFAULT_URL),
-        help=f"the gateway (default: $OUTPACE_URL, else {DEFAULT_URL}); its key: $OUTPACE_API_KEY",
-    )
+    add_gateway(parser)
     parser.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two looks"
     )
@@ -38,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    key = os.environ.get("OUTPACE_API_KEY")
-    asyncio.run(watch(parsed.url, key, parsed.interval, once=parsed.once))
+    asyncio.run(watch(parsed.url, key_of(parsed), parsed.interval, once=parsed.once))
     return 0
 
 

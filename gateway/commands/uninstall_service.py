@@ -12,9 +12,8 @@ from gateway.commands.install_service import (
     is_changed,
     require_rights,
     run_command,
-    user_configuration,
 )
-from gateway.installing.machine import require_running
+from gateway.installing.machine import require_running, user_configuration
 from gateway.installing.plan import CONFIGURATION, SYSTEM_UNITS, UNITS, Write
 from models.errors import UserError
 

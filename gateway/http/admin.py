@@ -26,7 +26,6 @@ UNLOAD_SECONDS = 5.0
 class AdminRoutes:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._admins = frozenset(ApiKey.of("", name).owner for name in gateway.settings.admins)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_get("/v1/packages", self.packages)
@@ -77,7 +76,9 @@ class AdminRoutes:
     def _require_admin(self, request: web.Request) -> None:
         """Of a gateway with keys a key of `admins`; of one without, anybody on this machine."""
         key = request.get(API_KEY)
-        if key is not None and key.owner in self._admins:
+        # Read anew each time: they may change while it runs.
+        admins = {ApiKey.of("", name).owner for name in self._gateway.settings.admins}
+        if key is not None and key.owner in admins:
             return
         if key is None and is_loopback(self._gateway.settings.host):
             return

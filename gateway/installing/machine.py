@@ -156,3 +156,9 @@ def package_path(named: Path | None, environment: Mapping[str, str]) -> Path:
         theirs = Path(f"~{caller}").expanduser() / ".cache" / "outpace" / "packages" / DEMO_NAME
         path = theirs if theirs.exists() else path
     return path.resolve()
+
+
+def user_configuration() -> Path:
+    """`~/.config`, or what stands for it."""
+    named = os.environ.get("XDG_CONFIG_HOME")
+    return Path(named) if named else Path.home() / ".config"

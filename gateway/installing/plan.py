@@ -59,6 +59,7 @@ def system_plan(machine: Machine, wish: Wish) -> list[Step]:
         "home": " ".join(map(plain, homes)) if homes else None,
         "keys": str(keys),
         "keys_quoted": json.dumps(str(keys)),
+        "manager": "systemctl",
         "store": json.dumps("/var/lib/outpace/ngrams"),
     }
 
@@ -91,6 +92,7 @@ def user_plan(machine: Machine, wish: Wish, configuration: Path) -> list[Step]:
     config = configuration / "outpace" / "outpace.toml"
     values = _values(machine, wish, config) | {
         "keys": None,
+        "manager": "systemctl --user",
         "store": json.dumps(str(configuration.parent / ".local/state/outpace/ngrams")),
     }
     units = configuration / "systemd" / "user"

@@ -28,6 +28,17 @@ def watchdog_seconds(environment: Mapping[str, str], pid: int | None = None) -> 
     return int(told) / 1e6
 
 
+def earliest_end(seconds: float) -> float:
+    """How long a run that hangs goes on at least before a watchdog of `seconds` ends it: it was fed
+    up to a tick before the limit."""
+    return seconds * (1 + 1 / _PATIENCE - 1 / _TICKS)
+
+
+def latest_end(seconds: float) -> float:
+    """The same, at most."""
+    return seconds * (1 + 1 / _PATIENCE)
+
+
 class Watchdog:
     """Calls `feed` four times within `seconds`, but not while a run goes on for more than half of
     them.
