@@ -23,12 +23,12 @@ def decoding(index: int) -> WaitingRow:
     slot = Slot(index, 100, [])
     slot.commit((1, 2, 3))
     row = make_row(slot, 5, DRAFT)
-    return WaitingRow(row, 0, Offer(DRAFT, (0, 1), (0.4, 0.16)), DRAFT, asyncio.Future())
+    return WaitingRow(row, Offer(DRAFT, (0, 1), (0.4, 0.16)), DRAFT, 0, asyncio.Future())
 
 
 def chunk(tokens: int) -> WaitingRow:
     row = Row(Slot(9, 100, []), tuple(range(tokens)), 0)
-    return WaitingRow(row, 1, None, Draft(), asyncio.Future())
+    return WaitingRow(row, None, Draft(), 1, asyncio.Future())
 
 
 @pytest.mark.parametrize("prefills", [0, 1])
