@@ -95,10 +95,10 @@ async def test_choices_share_what_their_own_key_wrote(tiny_package: Path) -> Non
 async def test_who_waited_for_a_slot_finds_no_more(tiny_package: Path) -> None:
     async with running(tiny_package, slots=1) as engine:
         engine.target.gate.clear()
-        tasks = [asyncio.create_task(said(engine, key)) for key in ("ann", "bob", "bob")]
-        await until(lambda: engine.status().waiting == 2)
+        tasks = [asyncio.create_task(said(engine, key)) for key in ("ann", "bob", "cid", "cid")]
+        await until(lambda: engine.status().waiting == 3)
         engine.target.gate.set()
-        assert [cached(each) for each in await asyncio.gather(*tasks)] == [0, 0, ALL]
+        assert [cached(each) for each in await asyncio.gather(*tasks)] == [0, 0, 0, ALL]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "draft-model", "mtp"])

@@ -220,16 +220,13 @@ class TestOwners:
         queue = make_queue(service, moves, limit=3)
         lease = await queue.acquire(PROMPT, True, "a")
         lease.slot.commit(PROMPT)
-        waiting = [
-            asyncio.ensure_future(queue.acquire((*PROMPT, 7), True, key)) for key in ("b", "b")
-        ]
+        waiting = [asyncio.ensure_future(queue.acquire((*PROMPT, 7), True, key)) for key in "bcc"]
         await asyncio.sleep(0)
-        queue.release(lease.slot)
-        first = await waiting[0]
-        assert first.shared == 0
-        first.slot.commit(PROMPT)
-        queue.release(first.slot)
-        assert (await waiting[1]).shared == 40
+        for each, shared in zip(waiting, (0, 0, 40), strict=True):
+            queue.release(lease.slot)
+            lease = await each
+            assert lease.shared == shared
+            lease.slot.commit(PROMPT[shared:])
 
 
 class TestClosing:

@@ -39,6 +39,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "request_seconds": "how long one may take in all",
         "prefill_chunk": "prompt tokens per run",
         "busy_chunk": "the same while answers are streaming, for each prompt that waits",
+        "share_prefixes": "keys share kept prefixes, and can tell what others' prompts begin with",
         "api_keys_file": "file of API keys, one a line or name:key; read again on SIGHUP",
         "tls_certificate": "file of the certificate chain to serve TLS with; read again on SIGHUP",
         "tls_key": "file of its key; none: it is in the same file",
