@@ -26,7 +26,7 @@ def test_every_setting_has_one_help() -> None:
 @pytest.mark.parametrize(
     ("flag", "default"),
     [
-        ("--temperature X", "0"),
+        ("--temperature X", "auto"),
         ("--drain-seconds SECONDS", "20"),
         ("--allowed-origins ORIGINS", "none"),
         ("--insecure", "no"),

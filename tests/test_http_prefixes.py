@@ -142,6 +142,50 @@ async def test_a_continuation_is_warm_for_its_key_alone(tiny_package: Path) -> N
         assert cached_input(following) >= usage["input_tokens"] + usage["output_tokens"] - 1
 
 
+@pytest.mark.parametrize("streamed", [False, True], ids=["body", "socket"])
+async def test_a_prompt_may_be_read_before_it_is_answered(
+    tiny_package: Path, streamed: bool
+) -> None:
+    fields = {"input": PROMPT, "generate": False, "min_tokens": 2, "max_output_tokens": 5}
+    async with running(tiny_package) as served:
+        if streamed:
+            async with socket_to(served, headers=FIRST) as socket:
+                events = await ask(socket, **fields)
+                types = [event["type"] for event in events]
+                assert types == [
+                    "response.created",
+                    "response.in_progress",
+                    "response.completed",
+                ]
+                warm = events[-1]["response"]
+        else:
+            warm = await posted(served, FIRST, "responses", **fields)
+        assert (warm["status"], warm["output"], warm["error"]) == ("completed", [], None)
+        assert warm["usage"]["output_tokens"] == 0
+        assert cached_input(warm) == 0
+        read = warm["usage"]["input_tokens"]
+        asked = await posted(served, FIRST, "responses", input=PROMPT, max_output_tokens=2)
+        assert cached_input(asked) == read - 1
+        following = await posted(
+            served,
+            FIRST,
+            "responses",
+            input=" and more",
+            previous_response_id=warm["id"],
+            max_output_tokens=2,
+        )
+        assert following["status"] == "incomplete"
+        # All but what asks for the answer.
+        assert cached_input(following) >= read - 8
+
+
+async def test_a_form_that_nothing_is_to_have_is_not_made(tiny_package: Path) -> None:
+    form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
+    async with running(tiny_package) as served:
+        warm = await posted(served, FIRST, "responses", input=PROMPT, generate=False, text=form)
+        assert (warm["status"], warm["output"]) == ("completed", [])
+
+
 async def test_without_keys_everybody_is_one_owner(tiny_package: Path) -> None:
     async with running(tiny_package, keys=()) as served:
         assert await by_response(served, {}) == 0

@@ -77,7 +77,6 @@ NOT_HONOURED: list[tuple[dict[str, Any], str]] = [
     ({"text": {"verbosity": "low"}}, "text.verbosity"),
     ({"truncation": "auto"}, "truncation"),
     ({"background": True, "store": False}, "background"),
-    ({"generate": False}, "generate"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"conversation": {"id": "conv_1"}}, "conversation"),
     ({"prompt": {"id": "p"}}, "prompt"),
@@ -208,6 +207,9 @@ def test_what_changes_nothing_is_accepted() -> None:
     assert request.store
     assert request.echo["tool_choice"] == "none"
     assert request.echo["max_tool_calls"] == 3
+    assert request.generate
+    assert parse_create(TEXT, DEFAULTS).generate
+    assert not parse_create({**TEXT, "generate": False}, DEFAULTS).generate
 
 
 def test_null_is_absent() -> None:

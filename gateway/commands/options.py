@@ -51,7 +51,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "log_format": "lines of text, or a JSON object a line",
         "drain_seconds": "how long running answers may go on after a request to stop",
         "keep_seconds": "how long a stored response can be had again",
-        "temperature": "of requests that name none (default: as the package advises)",
+        "temperature": "of requests that name none; auto: as the package advises",
         "speculation_drafter": "drafter of requests that name none",
         "speculation_policy": "policy of requests that name none",
         "speculation_length": "draft tokens per round, 1 to 31; needed with the policy fixed",
@@ -78,7 +78,7 @@ HELP: Mapping[str, str] = MappingProxyType(
         "limits_tokens_per_minute": "tokens of prompts and answers of one key in a minute",
     }
 )
-AUTOMATIC = frozenset({"threads", "context", "speculation_length"})
+AUTOMATIC = frozenset({"threads", "context", "temperature", "speculation_length"})
 """Without a value these are chosen; the others are not there then."""
 
 METAVARS: Mapping[str, str] = MappingProxyType(

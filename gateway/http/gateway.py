@@ -237,13 +237,16 @@ class Gateway:
         form, effort = request.decoding.constraint, request.effort
         conduct = conduct_of(engine, request.use, form, effort, "reasoning.effort")
         prompt = await _prompt(engine, request, previous)
-        conduct = await conduct.compiled(engine, request.decoding.key)
-        (generation,) = picked.open_choices(
-            conduct.applied(request.decoding, prompt.text).request(
-                prompt.ids, request.max_output_tokens, top_logprobs=request.top_logprobs
-            ),
-            1,
-        )
+        if request.generate:
+            conduct = await conduct.compiled(engine, request.decoding.key)
+            decoding, most = (
+                conduct.applied(request.decoding, prompt.text),
+                request.max_output_tokens,
+            )
+        else:
+            decoding, most = request.decoding.unused(), 0
+        wanted = decoding.request(prompt.ids, most, top_logprobs=request.top_logprobs)
+        (generation,) = picked.open_choices(wanted, 1)
         reading = conduct.reading(prompt.text, engine.tokenizer)
         events = ResponseEvents(request, generation.request, model, engine.tokenizer, reading)
 

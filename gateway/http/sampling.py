@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.engine.requests import (
@@ -72,6 +72,11 @@ class Decoding:
     prediction: Prediction | None = None
     user: str | None = None
     key: str | None = None
+
+    def unused(self) -> Decoding:
+        """Of a request that is to say nothing: what only an answer could have is left out."""
+        sampling = replace(self.sampling, min_tokens=0)
+        return replace(self, sampling=sampling, constraint=None, prediction=None)
 
     def request(
         self,

@@ -119,6 +119,7 @@ CREATE_RESPONSE: Schema = {
                 "max_output_tokens": integer(1),
                 "store": BOOLEAN,
                 "background": BOOLEAN,
+                "generate": BOOLEAN,
                 "top_logprobs": integer(0, MOST_TOP_LOGPROBS),
                 "include": array(one_of(LOGPROBS, PROVENANCE, *sorted(IDLE_INCLUDES))),
                 "metadata": {

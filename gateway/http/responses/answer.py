@@ -119,8 +119,11 @@ class Answer:
         return iter(last)
 
     def _turn(self, cut: bool) -> Turn:
-        """What a continuation begins with. The end may have `cut` the last token: it is then left
-        out of what was seen, and what is left of its text is encoded anew."""
+        """What a continuation begins with: where nothing was to be said, the prompt's messages. The
+        end may have `cut` the last token: it is then left out of what was seen, and what is left of
+        its text is encoded anew."""
+        if not self._events.generates:
+            return Turn(self._prompt.messages, self._prompt.text, self._prompt.ids)
         text = "".join(self._texts)
         message = None if self._plain else self._events.message
         turn = self._prompt.answered(text, self._ids, message)

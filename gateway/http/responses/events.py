@@ -40,7 +40,7 @@ class ResponseEvents:
     `opened` is what the engine made of `request`; `ended` that the last event was made. Each of
     `begin`, `delta`, and one of `finish`, `fail` and `abandon` yields the events of its stage.
     Without a `reading` the response is one message, which begins at once; else its items begin as
-    they come.
+    they come. One that `generates` nothing has none, and is complete when its prompt was read.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ResponseEvents:
         reading: Reading | None = None,
     ) -> None:
         self.id = new_id("resp")
+        self.generates = request.generate
         self._provenance = request.provenance
         self._vocabulary = vocabulary
         self._reading = reading
@@ -77,7 +78,7 @@ class ResponseEvents:
     def begin(self) -> Iterator[ServerEvent]:
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
-        if self._reading is None:
+        if self._reading is None and self.generates:
             yield from self._enter(MessageItem(0, self._vocabulary))
 
     def delta(self, delta: Delta) -> Iterator[ServerEvent]:
@@ -93,13 +94,13 @@ class ResponseEvents:
 
     def finish(self, finished: Finished) -> Iterator[ServerEvent]:
         """A response with a call that broke off is not complete, however it ended."""
-        whole = finished.reason == "stop"
+        whole = finished.reason == "stop" or (finished.reason == "length" and not self.generates)
         thought_tokens = 0
         if self._reading is not None:
             yield from self._tell(self._reading.finish())
             thought_tokens = self._reading.thought_tokens
             whole = whole and not self._reading.cut
-        if not self._items:
+        if not self._items and self.generates:
             yield from self._enter(MessageItem(0, self._vocabulary))
         yield from self._leave("completed" if whole else "incomplete")
         self._response["usage"] = usage_object(finished.usage, thought_tokens)

@@ -38,7 +38,6 @@ def _never(value: Any) -> bool:
 LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
         "truncation": Limit(str, _is("disabled"), '"disabled" or absent'),
-        "generate": Limit(bool, _is(True), "true or absent"),
         "conversation": Limit(object, _never, "absent (use previous_response_id)"),
         "prompt": Limit(object, _never, "absent"),
         "moderation": Limit(object, _never, "absent"),

@@ -32,7 +32,8 @@ PROVENANCE = "speculation"
 class CreateResponse:
     """What a client asked for. What comes back in the response as it was sent is in `echo`.
 
-    `top_logprobs` None: log-probabilities are not wanted. `effort` is what was said of thinking.
+    Without `generate` the prompt is read and nothing is said. `top_logprobs` None:
+    log-probabilities are not wanted. `effort` is what was said of thinking.
     """
 
     messages: tuple[Message, ...]
@@ -43,6 +44,7 @@ class CreateResponse:
     store: bool
     stream: bool
     background: bool
+    generate: bool
     decoding: Decoding
     top_logprobs: int | None
     provenance: bool
@@ -71,6 +73,7 @@ def parse_create(
         store=True if store is None else store,
         stream=optional(document, "stream", bool) or False,
         background=_background(document, store),
+        generate=optional(document, "generate", bool) is not False,
         decoding=replace(parse_decoding(document, settings, api_key), constraint=form.constraint),
         top_logprobs=_top_logprobs(document, LOGPROBS in included),
         provenance=PROVENANCE in included,
