@@ -140,7 +140,7 @@ class NullRuns:
         return self.rounds
 
     def note(self, started: float, ended: float, tokens: int | None) -> None:
-        """A run of the target with so many tokens, or of a drafter (None)."""
+        """A run of the target that judges so many tokens, or one of a drafter (None)."""
         if tokens is None:
             self._drafted += ended - started
             return
@@ -158,7 +158,7 @@ class NullRuns:
             time.sleep(self.wait_ms / 1e3)
             arrays = binding.arrays
             fill(arrays)
-            tokens = arrays["input_ids"].size if "logits_index" in arrays else None
+            tokens = arrays["logits_index"].size if "logits_index" in arrays else None
             self.note(started, time.perf_counter(), tokens)
 
         Binding.run = run  # type: ignore[method-assign,assignment]
