@@ -189,8 +189,12 @@ def ran(rows: list[Row]) -> list[RowResult]:
     return [None for _ in rows]  # type: ignore[misc]
 
 
+def made_solo(turns: DeviceTurns) -> Solo:
+    return Solo(ran, None, Pulse(), turns, Relay(asyncio.new_event_loop()))
+
+
 def test_nothing_is_touched_once_somebody_left(tiny_slot: Slot) -> None:
-    solo = Solo(ran, None, Pulse(), DeviceTurns())
+    solo = made_solo(DeviceTurns())
     touched = []
 
     async def rounds() -> None:
@@ -221,7 +225,7 @@ def tiny_slot(package: Package) -> Slot:
 
 def test_the_thread_is_wanted_by_others() -> None:
     turns = DeviceTurns()
-    solo = Solo(ran, None, Pulse(), turns)
+    solo = made_solo(turns)
     assert not solo.wanted
     turns.shared = True
     assert solo.wanted

@@ -26,7 +26,7 @@ from gateway.engine.requests import (
 from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
-from gateway.engine.solo import Relay, RelayedObserver, Rounds, Solo, now
+from gateway.engine.solo import RelayedObserver, Rounds, Solo, now
 from gateway.engine.transcript import Said, Transcript
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
@@ -240,22 +240,20 @@ class Answer:
 
     async def _alone(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
         """As many rounds as nobody else wants the models for; the next token."""
-        relay = Relay(asyncio.get_running_loop())
         emit, observer = self._emit, self._record.observer
 
         def rounds(solo: Solo) -> int:
-            following = token
+            relay, following = solo.relay, token
+            self._emit = partial(relay.put, emit)
+            self._record.observer = RelayedObserver(observer, relay)
             while self._transcript.reason is None and not solo.wanted:
                 following = now(self._round(stream, following, drafting, solo))
                 relay.post()
             return following
 
-        self._emit = partial(relay.put, emit)
-        self._record.observer = RelayedObserver(observer, relay)
         try:
             return await self._resources.service.alone(stream.slot, rounds)
         finally:
-            relay.deliver()
             self._emit, self._record.observer = emit, observer
 
     async def _round(

@@ -14,7 +14,7 @@ from gateway.engine.costs.shape import RunShape
 from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.pulse import Pulse
-from gateway.engine.solo import Solo
+from gateway.engine.solo import Relay, Solo
 from gateway.engine.waiting import (
     DeviceLane,
     Drafted,
@@ -143,7 +143,8 @@ class ModelService:
 
         Where the caller is cancelled, nothing that they hold is touched any more when this raises.
         """
-        solo = Solo(self._run, self._costs, self._pulse, self._device_turns)
+        relay = Relay(asyncio.get_running_loop())
+        solo = Solo(self._run, self._costs, self._pulse, self._device_turns, relay)
 
         def begun() -> Result:
             with solo.begun():
@@ -160,6 +161,7 @@ class ModelService:
             raise
         finally:
             self._solo = None
+            relay.deliver()
         return result
 
     async def turn(self, function: Callable[[], Result]) -> Result:

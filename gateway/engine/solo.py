@@ -42,13 +42,43 @@ class Rounds(Protocol):
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted: ...
 
 
+class Relay:
+    """Calls that a worker wants made on the event loop, in order; what waits is made together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._posted = False
+
+    def put(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._waiting.append((function, arguments))
+
+    def post(self) -> None:
+        """Have made what was put."""
+        if self._posted or not self._waiting:
+            return
+        self._posted = True
+        try:
+            self._loop.call_soon_threadsafe(self.deliver)
+        except RuntimeError:
+            return  # the loop was closed: nobody waits
+
+    def deliver(self) -> None:
+        """On the event loop."""
+        self._posted = False  # first: what is put from now on is posted anew
+        while self._waiting:
+            function, arguments = self._waiting.popleft()
+            function(*arguments)
+
+
 class Solo:
     """The models as a stream has them that is alone, on their own thread.
 
     Its methods return without ever waiting, so a coroutine that awaits nothing else is run by
     `now`. What the rounds hold is theirs within `begun`, but not during a run: whoever awaits them
     on the event loop may `leave` then, and has everything to itself at once. `wanted` says that the
-    thread is wanted for something else after this round.
+    thread is wanted for something else after this round. What may as well be done on the event loop
+    while the next run goes on goes into the `relay`.
     """
 
     overlaps = False
@@ -62,7 +92,9 @@ class Solo:
         costs: RunCosts | None,
         pulse: Pulse,
         turns: DeviceTurns,
+        relay: Relay,
     ) -> None:
+        self.relay = relay
         self._run = run
         self._costs = costs
         self._pulse = pulse
@@ -96,38 +128,40 @@ class Solo:
         item = offered(slot, token, offer)
         if self._costs is not None:
             share([item], [], self._costs)
-        with self._running():
+        self._begin_run()
+        try:
             started = time.perf_counter()
             (result,) = self._run([item.row])
             run_ms = (time.perf_counter() - started) * 1e3
+        finally:
+            self._held.acquire()
+        self._require_company()
         shape = item.shape
         if self._costs is not None:
-            self._costs.observe(shape, run_ms)
+            self.relay.put(self._costs.observe, shape, run_ms)
         return Verified(result, run_ms, shape, item.draft)
 
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
         """As `ModelService.draft`."""
         self.drafting = True
         try:
-            with self._running():
+            self._begin_run()
+            try:
                 started = time.perf_counter()
                 draft = propose()
                 run_ms = (time.perf_counter() - started) * 1e3
+            finally:
+                self._held.acquire()
+            self._require_company()
         finally:
             self.drafting = False
         return Drafted(draft, run_ms)
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _begin_run(self) -> None:
         # Each run has its own time, though all of them are one job of the thread.
         self._pulse.end()
         self._pulse.begin()
         self._held.release()
-        try:
-            yield
-        finally:
-            self._held.acquire()
-        self._require_company()
 
     def _require_company(self) -> None:
         if self._left:
@@ -143,35 +177,6 @@ def now(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return result
     coroutine.close()
     raise AssertionError("a round that is alone waits for nothing")
-
-
-class Relay:
-    """Calls that a worker wants made on the event loop, in order; what waits is made together."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._posted = False
-
-    def put(self, function: Callable[..., None], *arguments: Any) -> None:
-        self._waiting.append((function, arguments))
-
-    def post(self) -> None:
-        """Have made what was put."""
-        if self._posted or not self._waiting:
-            return
-        self._posted = True
-        try:
-            self._loop.call_soon_threadsafe(self.deliver)
-        except RuntimeError:
-            return  # the loop was closed: nobody waits
-
-    def deliver(self) -> None:
-        """On the event loop."""
-        self._posted = False  # first: what is put from now on is posted anew
-        while self._waiting:
-            function, arguments = self._waiting.popleft()
-            function(*arguments)
 
 
 class RelayedObserver:

@@ -37,6 +37,11 @@ class Sampler:
         self._guidance = guidance
 
     @property
+    def takes_likeliest(self) -> bool:
+        """The token is the most likely one of the target as it is, whatever came before."""
+        return self._guidance is None and self.sampling.plain
+
+    @property
     def position(self) -> int:
         """Absolute position of the next token."""
         return self._prompt_length + self._history.length
@@ -45,7 +50,7 @@ class Sampler:
         """What the token behind the committed ones and the drafts `ahead` is drawn from."""
         if self._guidance is not None:
             return self._guided(row, ahead, self._guidance)
-        if self.sampling.plain:
+        if self.takes_likeliest:
             return Distribution.single(int(row.ids[0]))
         return process(row, self.sampling, self._history.patch(ahead), self._note_opened)
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from models.draft import Draft
+from models.rows import RowResult
 from models.sampling.distribution import TargetRow
 from models.sampling.sampler import Sampler
 from models.verification.rule import Candidate, Randomness, Rule
-from models.verification.rules import make_rule
+from models.verification.rules import Coupled, make_rule
 
 __all__ = ["Outcome", "Rows", "Rule", "accept", "make_rule"]
 
@@ -42,6 +43,9 @@ class Outcome(NamedTuple):
 
 def accept(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
     """Verify `draft`; an empty one just draws the next token. `sampler` is not changed."""
+    plain = draft.parents is None and sampler.takes_likeliest and isinstance(rule, Coupled)
+    if plain and isinstance(rows, RowResult):
+        return _greedy(draft.tokens, rows.greedy)
     node, path, ahead = -1, list[int](), list[int]()
     while True:
         target = sampler.distribution(rows.row(node + 1), ahead)
@@ -52,6 +56,14 @@ def accept(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:
         node = choice.child
         path.append(node)
         ahead.append(choice.token)
+
+
+def _greedy(tokens: Sequence[int], likeliest: Sequence[int]) -> Outcome:
+    """What the walk comes to for a chain where the most likely token is always taken."""
+    depth = 0
+    while depth < len(tokens) and tokens[depth] == likeliest[depth]:
+        depth += 1
+    return Outcome(tuple(range(depth)), likeliest[depth])
 
 
 def _children(draft: Draft, node: int) -> list[Candidate]:
