@@ -54,7 +54,9 @@ def split(
 ) -> list[RowResult]:
     """`outputs` hold what rows want one after another; with `width`, so many of every row."""
     if len(rows) == 1 and width is None:
-        values, ids, logsumexp = (output.copy() for output in outputs)
+        # One wanted token is run as two, and none may be: what only pads is not the row's.
+        wanted = rows[0].logits
+        values, ids, logsumexp = (output[:wanted].copy() for output in outputs)
         return [RowResult(values, ids, logsumexp, workspace.window(0))]  # type: ignore[arg-type]
     results, start = [], 0
     for index, row in enumerate(rows):

@@ -276,6 +276,21 @@ async def test_cancelled_while_it_prefills(
         assert (await ask(engine, PROMPT)).ids == answer[:24]
 
 
+async def test_cancelled_while_a_prompt_is_read_that_nothing_is_said_to(
+    tiny_package: Path,
+) -> None:
+    """It would else be taken for one whose prompt was read."""
+    async with running(tiny_package, slots=1) as engine:
+        engine.target.gate.clear()
+        async with opened(engine, most=0) as generation:
+            await until(lambda: len(engine.target.runs) == 1)
+            generation.cancel()
+            async with asyncio.timeout(5):
+                assert (await read(generation)).finished.reason == "cancelled"
+            engine.target.gate.set()
+        assert (await ask(engine, PROMPT, max_tokens=0)).finished.reason == "length"
+
+
 async def test_cancelled_in_the_tick_in_which_it_is_given_a_slot(
     tiny_package: Path, other_answer: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

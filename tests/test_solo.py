@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ async def test_each_run_has_a_pulse_of_its_own(tiny_package: Path) -> None:
         assert len(began) >= said.finished.timings.rounds - 2
 
 
-def ran(rows: list[Row]) -> list[RowResult]:
+def ran(rows: Sequence[Row]) -> list[RowResult]:
     return [None for _ in rows]  # type: ignore[misc]
 
 
@@ -214,6 +214,28 @@ def test_nothing_is_touched_once_somebody_left(tiny_slot: Slot) -> None:
     assert touched == ["once"]
 
 
+def test_what_fails_once_somebody_left_is_nobodys(tiny_slot: Slot) -> None:
+    """Told that its draft failed, an answer would go on without it: with a run of the target."""
+
+    def failing() -> Draft:
+        solo.leave()
+        raise RuntimeError("the drafter failed")
+
+    def failing_run(rows: Sequence[Row]) -> list[RowResult]:
+        solo.leave()
+        raise RuntimeError("the kernel failed")
+
+    solo = made_solo(DeviceTurns())
+    with pytest.raises(LeftError), solo.begun():
+        now(solo.draft(tiny_slot, failing))
+    assert not solo.drafting
+    relay = Relay(asyncio.new_event_loop())
+    solo = Solo(failing_run, None, Pulse(), DeviceTurns(), relay)
+    with pytest.raises(LeftError), solo.begun():
+        now(solo.decode(tiny_slot, 1))
+    solo.leave()  # what the rounds held is held by nobody
+
+
 @pytest.fixture
 def tiny_slot(package: Package) -> Slot:
     from models.providers import select_provider
@@ -226,12 +248,13 @@ def tiny_slot(package: Package) -> Slot:
 def test_the_thread_is_wanted_by_others() -> None:
     turns = DeviceTurns()
     solo = made_solo(turns)
-    assert not solo.wanted
+    wanted = [solo.wanted]
     turns.shared = True
-    assert solo.wanted
+    wanted.append(solo.wanted)
     turns.shared = False
     solo.call_back()
-    assert solo.wanted
+    wanted.append(solo.wanted)
+    assert wanted == [False, True, True]
 
 
 def test_a_round_that_waits_is_no_round_for_a_thread() -> None:

@@ -262,7 +262,10 @@ def test_closing_gives_what_was_held(tokenizer: Tokenizer) -> None:
 
 
 def test_no_room_for_a_token(tokenizer: Tokenizer) -> None:
-    assert tell(tokenizer, [], limit=0).transcript.reason == "length"
+    transcript = tell(tokenizer, [], limit=0).transcript
+    assert transcript.reason == "length"
+    transcript.close()
+    assert transcript.reason == "cancelled", "its prompt was not read yet"
 
 
 @pytest.mark.parametrize("seed", range(30))

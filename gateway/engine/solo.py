@@ -134,8 +134,7 @@ class Solo:
             (result,) = self._run([item.row])
             run_ms = (time.perf_counter() - started) * 1e3
         finally:
-            self._held.acquire()
-        self._require_company()
+            self._end_run()
         shape = item.shape
         if self._costs is not None:
             self.relay.put(self._costs.observe, shape, run_ms)
@@ -151,8 +150,7 @@ class Solo:
                 draft = propose()
                 run_ms = (time.perf_counter() - started) * 1e3
             finally:
-                self._held.acquire()
-            self._require_company()
+                self._end_run()
         finally:
             self.drafting = False
         return Drafted(draft, run_ms)
@@ -162,6 +160,11 @@ class Solo:
         self._pulse.end()
         self._pulse.begin()
         self._held.release()
+
+    def _end_run(self) -> None:
+        # However it ended: what it failed with is nobody's any more where they left.
+        self._held.acquire()
+        self._require_company()
 
     def _require_company(self) -> None:
         if self._left:

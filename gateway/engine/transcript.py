@@ -139,8 +139,10 @@ class Transcript:
             self._finish("stop")
 
     def close(self) -> None:
-        """Hold nothing back any more: the answer was cancelled."""
-        self.reason = self.reason or "cancelled"
+        """Hold nothing back any more: the answer was cancelled. One that is to have no token ends
+        when its prompt was read, and so was not there yet."""
+        if self.reason is None or self._limit == 0:
+            self.reason = "cancelled"
         self._final = self._sent + len(self._unsent)
 
     def _append(self, said: Said) -> None:
