@@ -286,3 +286,19 @@ async def test_what_is_put_is_made_in_order_with_one_wake_up(
     relay.deliver()
     posted[1]()
     assert made == [1, 2, 3]
+
+
+async def test_beside_a_prompt_that_is_read_nothing_is_handed_over_for_nothing(
+    tiny_package: Path, answer: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tiny_package, busy_chunk=2, prefill_chunk=2) as engine:
+        engine.target.seconds = 0.002
+        first = asyncio.create_task(ask(engine, PROMPT, max_tokens=60, speculation=OFF))
+        await until(lambda: len(engine.target.runs) > 20)
+        jobs = counted(engine, monkeypatch)
+        runs = len(engine.target.runs)
+        await ask(engine, make_prompt(60, seed=3), max_tokens=1, speculation=OFF)
+        alone = [job for job in jobs if job.__name__ == "begun"]
+        assert len(engine.target.runs) - runs >= 20
+        assert len(alone) <= 2
+        assert (await first).ids == answer

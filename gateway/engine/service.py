@@ -151,6 +151,7 @@ class ModelService:
                 return rounds(solo)
 
         waiting = self._queue_turn(begun)
+        waiting.solo = solo
         self._solo = solo
         try:
             result: Result = await self._turn_of(waiting)
@@ -245,6 +246,12 @@ class ModelService:
                 self._wake(self._target)  # a chunk may have waited for drafts that have left
 
     def _start_turn(self, waiting: WaitingTurn) -> None:
+        if waiting.solo is not None and waiting.solo.wanted:
+            # It would come back without a round: somebody else came first.
+            if not waiting.future.done():
+                waiting.future.set_result(waiting.function())
+            self._go_on(self._target)
+            return
         waiting.done = done = self._target.worker.submit(waiting.function)
         done.add_done_callback(lambda finished: self._finish_turn(waiting, finished))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gateway.engine.costs.shape import RunShape
 from gateway.engine.device_turns import DeviceTurns
@@ -15,6 +15,13 @@ from gateway.engine.worker import Worker
 from models.draft import EMPTY, Draft
 from models.slots import Slot
 from models.target import Row, RowResult
+
+
+class Recallable(Protocol):
+    """What may be called back before it has begun."""
+
+    @property
+    def wanted(self) -> bool: ...
 
 
 class Verified(NamedTuple):
@@ -74,11 +81,13 @@ class WaitingDraft:
 
 @dataclass(slots=True, eq=False)
 class WaitingTurn:
-    """`done` is the job on the worker, from when it begins."""
+    """`done` is the job on the worker, from when it begins. `solo` is what a stream makes rounds
+    with there, as many as it may."""
 
     function: Callable[[], Any]
     future: asyncio.Future[Any] = field(repr=False)
     done: asyncio.Future[Any] | None = field(default=None, repr=False)
+    solo: Recallable | None = field(default=None, repr=False)
 
 
 Waiting = WaitingRow | WaitingDraft | WaitingTurn
