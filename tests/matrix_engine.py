@@ -7,7 +7,7 @@ asked again without a client in between.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +21,17 @@ from gateway.engine.requests import Delta, GenerationRequest, TokenLogprob
 from models.constraints.source import ConstraintSource
 from models.errors import UserError
 from models.package import load_package
+from models.target import Row, RowResult
 from tests.clients_support import FULL
 from tests.engine_support import OFF
 
 SLOWLY = "slowly"
 SLOW_ROUND = 0.02
-"""Seconds more of each round of an answer that is to be left: alone it would take ten and more."""
+"""Seconds more of each run of an answer that is to be left: alone it would take ten and more."""
+
+SHORT_ROUND = 0.002
+"""The same of any other: what is said of rounds that take no time comes at once, and no client
+would see that it is streamed."""
 
 RESULT = "<tool_response>\n"
 """Begins what a function gave; the marks alone are in the words that tell of functions."""
@@ -68,7 +73,6 @@ class Watch(Unobserved):
         self.stray += self.active == 0
         if self.slow is not None:
             self.slow.rounds += 1
-            time.sleep(SLOW_ROUND)
 
     def ended(self, reason: str, seconds: float) -> None:
         self.active -= 1
@@ -84,11 +88,17 @@ class WatchedEngine:
     def __init__(self, engine: Engine, watch: Watch) -> None:
         self._engine = engine
         self.watch = watch
+        self._run = engine.service._run
+        engine.service._run = self._slowly
         self.asked: list[Asked] = []
         self.forced: ConstraintSource | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+    def _slowly(self, rows: Sequence[Row]) -> list[RowResult]:
+        time.sleep(SHORT_ROUND if self.watch.slow is None else SLOW_ROUND)
+        return self._run(rows)
 
     def open(self, request: GenerationRequest) -> Generation:
         return self.open_choices(request, 1)[0]

@@ -23,7 +23,7 @@ class RoundSeen(NamedTuple):
 
 
 class Observer(Protocol):
-    """Called on the engine's loop, between rounds: whatever it does, streams wait for it."""
+    """Called on the engine's loop: whatever it does, streams wait for it, or what they say does."""
 
     def started(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
         """A request got its slot, `waited` seconds after it came."""
