@@ -46,6 +46,10 @@ log = logging.getLogger(SAID)
 STUCK_STATUS = 70
 """Of the process where a run of the device did not come back (EX_SOFTWARE of sysexits.h)."""
 
+SWITCH_SECONDS = 0.0005
+"""After so long the event loop gets the interpreter from a thread that makes rounds, which lets go
+of it in every run: only runs of microseconds take it back before the loop had it."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting_flags(parser)
@@ -70,6 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
         manager = ServiceManager.of(os.environ)
         if (problem := contradiction(manager.watchdog, settings.terms)) is not None:
             log.warning("%s", problem)
+        sys.setswitchinterval(SWITCH_SECONDS)
         uvloop.run(serve(settings, listeners, keys, tls, manager, current))
     return 0
 
