@@ -43,6 +43,11 @@ class CountingService(ModelService):
     def overlaps(self) -> bool:
         return self._inner.overlaps
 
+    @property
+    def idle(self) -> bool:
+        """Never: rounds that are made alone would not come past here."""
+        return False
+
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted:
         return await self._inner.draft(slot, propose)
 
