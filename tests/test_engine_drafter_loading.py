@@ -64,7 +64,7 @@ async def test_a_drafter_for_which_there_is_no_memory_is_refused_until_there_is(
 async def started(
     path: Path, learned: FakeLearned, monkeypatch: pytest.MonkeyPatch, drafter: str
 ) -> tuple[Engine, list[str]]:
-    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_: learned)
+    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_, **__: learned)
     report: list[str] = []
     options = EngineOptions(slots=1, context=CONTEXT, drafter=drafter)
     return await Engine.start(load_package(path), options, report.append), report
