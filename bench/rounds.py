@@ -120,10 +120,10 @@ def ways_of(setup: Setup) -> dict[str, Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class Rounds:
-    """Milliseconds of each round beside its runs, and the tokens that were verified in it."""
+    """Milliseconds of each round beside its runs, and the tokens that its run judged (2 at least)."""
 
     taken_ms: list[float] = field(default_factory=list)
-    verified: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
 
 
 class NullRuns:
@@ -149,7 +149,7 @@ class NullRuns:
             return
         if self._ended is not None:
             self.rounds.taken_ms.append((started - self._ended - self._drafted) * 1e3)
-            self.rounds.verified.append(tokens - 1)
+            self.rounds.tokens.append(tokens)
         self._ended, self._drafted = ended, 0.0
 
     @contextmanager
@@ -242,7 +242,7 @@ async def _measure(
                 for (name, taking), answers in measured.items():
                     rounds = runs.begin(taking)
                     await _ask(port, ways[name], tokens)
-                    del rounds.taken_ms[:_SETTLE_ROUNDS], rounds.verified[:_SETTLE_ROUNDS]
+                    del rounds.taken_ms[:_SETTLE_ROUNDS], rounds.tokens[:_SETTLE_ROUNDS]
                     answers.append(rounds)
                 progress(f"rounds: {repeat} of {repeats}")
     return measured
@@ -300,7 +300,7 @@ def findings(
     for (name, taking), answers in measured.items():
         means = [fmean(answer.taken_ms) for answer in answers if answer.taken_ms]
         taken = [ms for answer in answers for ms in answer.taken_ms]
-        verified = fmean(count for answer in answers for count in answer.verified)
+        tokens = fmean(count for answer in answers for count in answer.tokens)
         middle, mean, late = median(taken), median(means), float(np.quantile(taken, 0.95))
         figures.append(
             {
@@ -310,14 +310,14 @@ def findings(
                 "mean_ms": mean,
                 "median_ms": middle,
                 "p95_ms": late,
-                "verified": verified,
+                "tokens": tokens,
             }
         )
         shown = (mean, min(means), max(means), middle, late)
-        rows.append((name, f"{taking:g}", str(len(taken)), f"{verified:.2f}", *map(_ms, shown)))
+        rows.append((name, f"{taking:g}", str(len(taken)), f"{tokens:.2f}", *map(_ms, shown)))
         told = f"a round beside its runs of {taking:g} ms, {name}"
         promises.append(Promise(told, mean, "<=", BOUND_MS, "ms"))
-    header = ("", "run ms", "rounds", "draft tokens", "mean", "least", "most", "median", "95 %")
+    header = ("", "run ms", "rounds", "tokens a run", "mean", "least", "most", "median", "95 %")
     title = "Milliseconds of a round beside its runs: means of answers, and single rounds"
     return Findings(settings, {"ways": figures}, promises, (Table(title, header, rows),))
 

@@ -71,7 +71,7 @@ def test_the_median_of_the_means_of_answers_is_judged() -> None:
     ]
     first, second = found.figures["ways"]
     assert (first["way"], first["session_ms"], first["rounds"]) == ("off", 0.0, 5)
-    assert first["verified"] == pytest.approx(4 / 5)
+    assert first["tokens"] == pytest.approx(4 / 5)
     assert first["median_ms"] == pytest.approx(0.2)
     assert (second["way"], second["session_ms"]) == ("ngram", 5.0)
 
@@ -86,7 +86,7 @@ def test_a_round_lies_between_two_runs_of_the_target_without_the_drafters() -> N
     runs.note(3.0, 3.5, 4)
     runs.note(3.6, 4.0, 1)
     assert rounds.taken_ms == pytest.approx([300.0, 100.0])
-    assert rounds.verified == [3, 0]
+    assert rounds.tokens == [4, 1]
     assert runs.begin(5.0).taken_ms == []
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.engine.engine import Engine
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
+from models.constraints.source import ConstraintSource
 from models.errors import UserError
 from models.package import Package, load_package
 from models.sampling.parameters import Sampling
@@ -340,6 +341,14 @@ async def test_what_a_request_leaves_open_is_sampled_as_the_package_advises(
             assert generation.request.sampling == sampled
             async with generation:
                 pass
+        manifest = dataclasses.replace(manifest, sampling={"repetition_penalty": 1.2, "top_k": 5.0})
+        engine.package = dataclasses.replace(engine.package, manifest=manifest)
+        form = ConstraintSource("regex", "[a-z]+")
+        for constraint, penalty in ((None, 1.2), (form, 1.0)):
+            request = GenerationRequest((1,), constraint=constraint, named=frozenset())
+            generation = engine.open(request)
+            assert generation.request.sampling.repetition_penalty == penalty
+            assert generation.request.sampling.top_k == 5
 
 
 async def test_status_counts_what_runs_and_waits(tiny_package: Path) -> None:

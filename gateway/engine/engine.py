@@ -200,7 +200,11 @@ class Engine:
     def _sampling(self, request: GenerationRequest) -> Sampling:
         if request.named is None:
             return request.sampling
-        return request.sampling.advised(self.package.manifest.sampling, request.named)
+        named = request.named
+        if request.constraint is not None:
+            # What a form or a call repeats is in the prompt, and is to be repeated.
+            named |= {"repetition_penalty"}
+        return request.sampling.advised(self.package.manifest.sampling, named)
 
     def status(self) -> EngineStatus:
         return EngineStatus(
