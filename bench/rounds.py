@@ -120,7 +120,7 @@ def ways_of(setup: Setup) -> dict[str, Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class Rounds:
-    """Milliseconds of each round beside its runs, and the tokens that its run judged (2 at least)."""
+    """Milliseconds of each round beside its runs, and the tokens its run judged, two at least."""
 
     taken_ms: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
