@@ -61,6 +61,7 @@ async def test_many_at_once_are_answered_as_alone(
     async with running(tiny_package, learned=learned) as engine:
         await ask(engine, PLAIN_PROMPT, max_tokens=1, speculation=eagle(3))
         engine.target.runs.clear()
+        engine.target.seconds = 0.01  # in less than that one may be done before the others come
         calls = [
             ask(engine, PLAIN_PROMPT, max_tokens=COUNT, speculation=eagle(3)) for _ in range(4)
         ]

@@ -119,12 +119,15 @@ def steady_of(seen: Sequence[Sequence[Arrival]], prompt_tokens: int, length: int
 
 
 def _full(arrivals: Sequence[Arrival], length: int) -> list[Arrival]:
-    """Those that began with a whole draft of room, the bonus token apart."""
+    """Those whose rounds all began with a whole draft of room, the bonus token apart. Of several
+    rounds that came together the last one may have begun with one token more than is left."""
     left = sum(arrival.tokens for arrival in arrivals)
     full: list[Arrival] = []
+    before = -1
     for arrival in arrivals:
-        if left <= length:
+        several = arrival.round > before + 1
+        if (left - arrival.tokens + 1 if several else left) <= length:
             break
         full.append(arrival)
-        left -= arrival.tokens
+        left, before = left - arrival.tokens, arrival.round
     return full
