@@ -14,8 +14,10 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
+from gateway.calls.parts import CallBegun, CallDelta
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
+from gateway.http.completions.calls import chat_delta
 from models.chat_template import ChatTemplate
 from models.errors import UserError
 from models.package import load_package
@@ -561,3 +563,31 @@ async def test_a_conversation_goes_on_from_an_only_call() -> None:
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "wet"}
         await ask(socket, input=[output], previous_response_id=first["id"], **flat)
     assert engine.prompt().endswith(f"<assistant>{CALL}</><tool>get_weather\nwet</><assistant>")
+
+
+def test_a_chunk_has_one_entry_for_each_call() -> None:
+    parts = [
+        CallBegun(0, "call_1", "weather"),
+        CallDelta(0, '{"town'),
+        CallDelta(0, '": "'),
+        CallBegun(1, "call_2", "clock"),
+        CallDelta(1, "{}"),
+    ]
+    assert chat_delta(parts) == {
+        "tool_calls": [
+            {
+                "index": 0,
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"town": "'},
+            },
+            {
+                "index": 1,
+                "id": "call_2",
+                "type": "function",
+                "function": {"name": "clock", "arguments": "{}"},
+            },
+        ]
+    }
+    going_on = [CallDelta(1, "{"), CallDelta(1, "}")]
+    assert chat_delta(going_on) == {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]}

@@ -15,8 +15,16 @@ def chat_delta(parts: Sequence[Part]) -> dict[str, Any]:
         text = "".join(part.text for part in parts if isinstance(part, kind))
         if text:
             delta[name] = text
-    calls = [_piece(part) for part in parts if isinstance(part, CallBegun | CallDelta)]
-    return {**delta, "tool_calls": calls} if calls else delta
+    calls: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        # One entry for each call: clients take the first that they find of an index.
+        if isinstance(part, CallBegun):
+            calls[part.index] = _piece(part)
+        elif isinstance(part, CallDelta) and part.index in calls:
+            calls[part.index]["function"]["arguments"] += part.arguments
+        elif isinstance(part, CallDelta):
+            calls[part.index] = _piece(part)
+    return {**delta, "tool_calls": list(calls.values())} if calls else delta
 
 
 def chat_extras(parts: Sequence[Part]) -> dict[str, Any]:
