@@ -195,7 +195,7 @@ async def test_engines_that_share_a_device_run_one_at_a_time_and_in_turn() -> No
             most.append(len(running))
             order.append(name)
         # The run itself takes until the other one waits, as long as there are others.
-        while len(order) < 38 and not turns._waiting:
+        while len(order) < 39 and not turns._waiting:
             time.sleep(0.0001)
         with lock:
             running.remove(name)
