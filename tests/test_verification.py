@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from bench.goodness import p_value
 from bench.rows import HostRow, HostRows, host_row
 from bench.tiny_model import RowsBehind, random_model
+from gateway.engine.scoring import RowsFrom
 from models.draft import Draft, Proposal
+from models.rows import RowResult
 from models.sampling.parameters import Sampling
 from models.sampling.sampler import Sampler
 from models.verification import Outcome, accept, make_rule
@@ -387,3 +389,23 @@ def test_only_adasd_trims() -> None:
     draft = Draft((1, 2), proposals=(q_of((0.25,) * 4),) * 2)
     for name in ("coupled", "classic", "typical", "synthetic"):
         assert make_rule(name).trim(draft) is draft
+
+
+@given(
+    st.lists(TOKENS, max_size=6),
+    st.lists(TOKENS, min_size=7, max_size=7),
+    st.sampled_from(["coupled", "classic"]),
+)
+def test_what_a_run_gives_is_followed_as_the_walk_would(
+    drafted: list[int], likeliest: list[int], rule: str
+) -> None:
+    """Greedy chains are read off the ids of a run; any other rows are walked."""
+    ids = np.array([[token, (token + 1) % 3] for token in likeliest[: 1 + len(drafted)]])
+    values = np.tile(np.float32([2.0, 1.0]), (len(ids), 1))
+    result = RowResult(values, ids, np.full(len(ids), 2.5, np.float32))
+    draft, greedy = Draft(tuple(drafted), source="any"), Sampler(Sampling(), (1, 2))
+    chosen = make_rule(rule)  # type: ignore[arg-type]
+    read, walked = (accept(draft, rows, greedy, chosen) for rows in (result, RowsFrom(result, 0)))
+    assert read == walked
+    assert read.bonus == likeliest[read.accepted]
+    assert tuple(drafted[: read.accepted]) == tuple(likeliest[: read.accepted])

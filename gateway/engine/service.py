@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from gateway.engine.batches import offered, share, timed_drafts
+from gateway.engine.closing import closing
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.shape import RunShape
 from gateway.engine.device_turns import DeviceTurns
@@ -26,7 +27,6 @@ from gateway.engine.waiting import (
 )
 from gateway.engine.worker import Worker
 from models.draft import Draft
-from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
 
@@ -191,7 +191,7 @@ class ModelService:
         """Queue `function`, which runs no target, for the target's thread now, between runs."""
         if self._closed:
             refused: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-            refused.set_exception(_closing())
+            refused.set_exception(closing())
             return refused
         self._call_back()
         return self._target.worker.submit(function)
@@ -205,7 +205,7 @@ class ModelService:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise _closing()
+            raise closing()
 
     async def _submit_row(self, queue: deque[WaitingRow], waiting: WaitingRow) -> Verified:
         self._require_open()
@@ -233,7 +233,7 @@ class ModelService:
         """Put the lane's next job on its thread, or leave it idle."""
         if self._closed:
             waiting: list[Waiting] = [*self._decodes, *self._prefills, *self._drafts, *self._turns]
-            self._refuse(waiting, _closing())
+            self._refuse(waiting, closing())
         elif lane is self._drafter and self._drafts_are_next():
             self._start_drafts()
         elif lane is self._target and self._turns:
@@ -360,7 +360,3 @@ class ModelService:
         for item in batch:
             if not item.future.done():
                 item.future.set_exception(error)
-
-
-def _closing() -> UserError:
-    return UserError("the gateway is shutting down; try again later.", code="draining")

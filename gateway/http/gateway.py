@@ -237,14 +237,12 @@ class Gateway:
         form, effort = request.decoding.constraint, request.effort
         conduct = conduct_of(engine, request.use, form, effort, "reasoning.effort")
         prompt = await _prompt(engine, request, previous)
+        decoding = request.decoding.unused()
+        most: int | None = 0
         if request.generate:
             conduct = await conduct.compiled(engine, request.decoding.key)
-            decoding, most = (
-                conduct.applied(request.decoding, prompt.text),
-                request.max_output_tokens,
-            )
-        else:
-            decoding, most = request.decoding.unused(), 0
+            decoding = conduct.applied(request.decoding, prompt.text)
+            most = request.max_output_tokens
         wanted = decoding.request(prompt.ids, most, top_logprobs=request.top_logprobs)
         (generation,) = picked.open_choices(wanted, 1)
         reading = conduct.reading(prompt.text, engine.tokenizer)
