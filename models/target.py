@@ -14,6 +14,7 @@ from models.compaction import DeviceCompaction, compact_host
 from models.feeding import collect_features, feed, feed_places, split
 from models.fixed_runs import FixedRuns, bind_kept, fast_tokens, keeps_features
 from models.initializers import SharedWeights
+from models.lone_runs import LoneRuns
 from models.memory import require_tree_memory
 from models.package import Package, require_unchanged
 from models.providers import Provider
@@ -71,7 +72,10 @@ class Target:
         self._workspace = Workspace(self._spec.vocab_size, provider, self.most_rows * widest)
         self._spare = make_slot(-1, self._spec, widest, provider)
         self._compaction: DeviceCompaction | None = None
+        self._lone: LoneRuns | None = None
         self._fixed: FixedRuns | None = None
+        if provider.on_host and not provider.fixes:
+            self._lone = LoneRuns(self._spec, self._sessions[min(self._sessions)], self._workspace)
         if provider.fixes:
             self._fixed = FixedRuns(
                 self._spec,
@@ -188,6 +192,8 @@ class Target:
         """
         assert 0 < len(rows) <= self.most_rows, "as many rows as the largest graph takes"
         if len(rows) == 1 and self._fixed is None:
+            if self._lone is not None and self._lone.takes(rows[0]):
+                return [self._lone.run(rows[0])]
             return self._run_packed(rows, min(self._sessions))
         order = sorted(range(len(rows)), key=lambda index: rows[index].slot.index)
         packed = [rows[index] for index in order]

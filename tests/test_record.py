@@ -7,7 +7,7 @@ import pytest
 from gateway.engine import record as record_module
 from gateway.engine.marks import RoundTrace
 from gateway.engine.observer import RoundSeen, Unobserved
-from gateway.engine.record import Record
+from gateway.engine.record import Record, Round
 from gateway.engine.requests import Delta, DrafterTimings, Usage
 from models.draft import Draft
 
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(record_module, "_now", clock)
+    monkeypatch.setattr(record_module, "now", clock)
     return clock
 
 
@@ -32,12 +32,37 @@ def a_record(clock: Clock) -> Record:
 
 
 def mark(
-    record: Record, drafted: int, accepted: int, *, tree: bool = False, source: str = "ngram"
+    record: Record,
+    drafted: int,
+    accepted: int,
+    *,
+    tree: bool = False,
+    source: str = "ngram",
+    said: int | None = None,
+    draft_ms: float | None = None,
 ) -> None:
     """A round that added its bonus token as well; a tree has two tokens at each depth."""
     forks = tuple(range(-1, drafted // 2 - 1)) * 2 if tree else None
     draft = Draft(tuple(range(drafted)), forks, source=source)
-    record.mark_round(draft, range(accepted), accepted + 1, verify_ms=10.0, tree=tree)
+    mark_draft(record, draft, accepted, accepted + 1, said=said, draft_ms=draft_ms)
+
+
+def mark_draft(
+    record: Record,
+    draft: Draft,
+    accepted: int,
+    taken: int,
+    *,
+    said: int | None = None,
+    draft_ms: float | None = None,
+    verify_ms: float = 10.0,
+) -> None:
+    """A round that ends now. Without `said` the answer did not grow, and without `draft_ms`, that
+    of all rounds, nothing was drafted in it."""
+    said = record.completion_tokens if said is None else said
+    draft_ms = record.draft_ms if draft_ms is None else draft_ms
+    ended = record_module.now()
+    record.mark_round(Round(draft, range(accepted), taken, said, draft_ms, verify_ms, ended))
 
 
 def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
@@ -66,7 +91,7 @@ def test_tokens_count_for_who_proposed_them(clock: Clock) -> None:
     mark(record, 4, 2)
     mark(record, 2, 0, source="eagle3")
     mixed = Draft((1, 2, 3), (-1, 0, 0), source="ngram", sources=("ngram", "eagle3", "ngram"))
-    record.mark_round(mixed, (0, 1), 3, verify_ms=1.0, tree=True)
+    mark_draft(record, mixed, 2, 3)
     assert record.timings("ngram+eagle3", "auto", "coupled", exact=True).by_drafter == {
         "ngram": DrafterTimings(draft_n=6, draft_n_accepted=3, rounds=2),
         "eagle3": DrafterTimings(draft_n=3, draft_n_accepted=1, rounds=2),
@@ -76,7 +101,7 @@ def test_tokens_count_for_who_proposed_them(clock: Clock) -> None:
 def test_what_lies_behind_the_end_counts_for_nobody(clock: Clock) -> None:
     record = a_record(clock)
     both = Draft((1, 2, 3, 4), source="ngram", sources=("ngram", "ngram", "eagle3", "eagle3"))
-    record.mark_round(both, range(4), 3, verify_ms=1.0, tree=False)
+    mark_draft(record, both, 4, 3)
     timings = record.timings("ngram+eagle3", "auto", "coupled", exact=True)
     assert (timings.draft_n, timings.draft_n_accepted, timings.tau) == (3, 3, 3.0)
     assert timings.by_drafter["eagle3"] == DrafterTimings(1, 1, 1)
@@ -189,12 +214,9 @@ def test_an_observer_is_told_of_everything_as_it_comes(clock: Clock) -> None:
     clock.now += 250
     record.mark_tokens(1)
     clock.now += 16
-    record.draft_ms = 2.0
-    mark(record, 4, 2)
-    record.mark_tokens(4)
+    mark(record, 4, 2, said=4, draft_ms=2.0)
     clock.now += 12
-    mark(record, 0, 0)
-    record.mark_tokens(5)
+    mark(record, 0, 0, said=5)
     record.mark_tokens(3)
     clock.now += 222
     record.mark_ended("stop")
@@ -214,7 +236,7 @@ def test_what_was_drafted_behind_the_end_is_not_seen(clock: Clock) -> None:
     seen = Seen()
     record = Record(prompt_tokens=10, opened=clock.now, observer=seen)
     draft = Draft((1, 2, 3, 4), source="eagle3")
-    record.mark_round(draft, range(4), 2, verify_ms=1.0, tree=False)
+    mark_draft(record, draft, 4, 2)
     (only,) = seen.rounds
     assert (only.drafter, only.verified, only.accepted) == ("eagle3", 2, 2)
 
@@ -223,20 +245,40 @@ def test_every_round_is_told_once_with_what_it_did(clock: Clock) -> None:
     record = a_record(clock)
     delta = Delta("a", (1,), ("target",), 0)
     assert record.tell(delta) == delta
-    record.draft_ms = 2.0
     clock.now += 15
-    mark(record, 4, 3)
+    mark(record, 4, 3, draft_ms=2.0)
     clock.now += 10
     mark(record, 0, 0)
-    record.draft_ms = 2.5
     clock.now += 12
     both = Draft((1, 2, 3, 4), source="ngram")
-    record.mark_round(both, range(4), 3, verify_ms=11.0, tree=False)
+    mark_draft(record, both, 4, 3, draft_ms=2.5, verify_ms=11.0)
     told = record.tell(delta)
+    assert told.verified == 7
     assert told.rounds == (
         RoundTrace(round=1, ms=15.0, draft_ms=2.0, verify_ms=10.0, verified=4, accepted=3),
         RoundTrace(round=2, ms=25.0, draft_ms=0.0, verify_ms=10.0, verified=0, accepted=0),
         # What was drafted behind the answer's end counts nowhere.
         RoundTrace(round=3, ms=37.0, draft_ms=0.5, verify_ms=11.0, verified=3, accepted=3),
     )
-    assert record.tell(delta).rounds == ()
+    told = record.tell(delta)
+    assert (told.rounds, told.verified) == ((), 0)
+
+
+def test_what_is_recorded_late_counts_from_when_it_was(clock: Clock) -> None:
+    seen = Seen()
+    record = Record(prompt_tokens=10, opened=clock.now, observer=seen)
+    clock.now += 100
+    record.mark_tokens(1)
+    rounds = [
+        Round(Draft(), (), 1, said, 0.0, 10.0, clock.now + after)
+        for said, after in ((2, 14), (3, 26))
+    ]
+    clock.now += 1000
+    for each in rounds:
+        record.mark_round(each)
+    assert seen.told == [("first", 0.1), ("more", 1, 0.014), ("more", 1, 0.012)]
+    assert [round(each.overhead, 6) for each in seen.rounds] == [0.004, 0.002]
+    told = record.tell(Delta("a", (1,), ("target",), 0))
+    assert [trace.ms for trace in told.rounds] == [114.0, 126.0]
+    timings = record.timings("off", "off", "coupled", exact=True)
+    assert (timings.ttft_ms, timings.tpot_ms) == (100.0, 13.0)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.engine.device_turns import DeviceTurns
-from gateway.engine.observer import UNOBSERVED, RoundSeen, Unobserved
+from gateway.engine.observer import RoundSeen, Unobserved
 from gateway.engine.pulse import Pulse
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
-from gateway.engine.solo import LeftError, Relay, RelayedObserver, Solo, now
+from gateway.engine.solo import LeftError, Relay, Solo, now
 from gateway.engine.worker import Worker
 from models.draft import Draft
 from models.package import Package
@@ -271,11 +271,9 @@ async def test_what_is_put_is_made_in_order_with_one_wake_up(
     relay, made = Relay(loop), list[object]()
     relay.post()
     assert posted == [], "there is nothing to make"
-    observer = RelayedObserver(UNOBSERVED, relay)
     relay.put(made.append, 1)
     relay.post()
     relay.put(made.append, 2)
-    observer.first_token(0.5)
     relay.post()
     assert (len(posted), made) == (1, [])
     posted[0]()

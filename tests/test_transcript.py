@@ -72,7 +72,7 @@ def tell(
         if told.transcript.reason is not None:
             break
         told.transcript.add(said(block), 10.0 * round_)
-        delta = told.transcript.take(round_)
+        delta = told.transcript.take()
         if delta is not None:
             told.deltas.append(delta)
             assert delta.round == round_
@@ -85,7 +85,7 @@ def tell(
     assert told.transcript.count >= len(told.ids)
     if told.transcript.reason is not None:
         assert told.transcript.count == len(told.ids)
-        assert told.transcript.take(99) is None, "everything final was given"
+        assert told.transcript.take() is None, "everything final was given"
         # Stops hold tokens back until it is known what each adds to the text.
         assert not stops or told.spelled == told.text
     return told
@@ -255,7 +255,7 @@ def test_closing_gives_what_was_held(tokenizer: Tokenizer) -> None:
     told = tell(tokenizer, [tokens], "xyz")
     assert (told.text, told.ids) == ("a", tokens[:1])
     told.transcript.close()
-    rest = told.transcript.take(5)
+    rest = told.transcript.take()
     assert rest is not None
     assert (rest.text, list(rest.ids)) == ("xy", tokens[1:])
     assert told.transcript.reason == "cancelled"
@@ -349,13 +349,13 @@ def scoped(tokenizer: Tokenizer, text: str, *, single: bool = False, **stops: An
     told = Told(Transcript(request, tokenizer, endings, 1000))
     for token in tokenizer.encode(text):
         told.transcript.add(said([token]))
-        delta = told.transcript.take(0)
+        delta = told.transcript.take()
         if delta is not None:
             told.deltas.append(delta)
         if told.transcript.reason is not None:
             return told
     told.transcript.end_at(END)
-    delta = told.transcript.take(0)
+    delta = told.transcript.take()
     return told if delta is None else Told(told.transcript, [*told.deltas, delta])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from gateway.engine.costs.run_costs import RunCosts
@@ -16,8 +15,10 @@ from gateway.engine.observer import UNOBSERVED, Observer
 from gateway.engine.pacing import Pacer
 from gateway.engine.policies.make import make_policy
 from gateway.engine.policies.offers import NOTHING, Offer
-from gateway.engine.record import Record
+from gateway.engine.record import Record, Round
+from gateway.engine.record import now as clock_ms
 from gateway.engine.requests import (
+    Delta,
     Event,
     Finished,
     GenerationRequest,
@@ -26,7 +27,7 @@ from gateway.engine.requests import (
 from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
-from gateway.engine.solo import RelayedObserver, Rounds, Solo, now
+from gateway.engine.solo import Rounds, Solo, now
 from gateway.engine.transcript import Said, Transcript
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
@@ -117,7 +118,7 @@ class Answer:
             self._pacer = Pacer(emit, asyncio.get_running_loop())
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
-        self._told = 0
+        self._accept_ms = 0.0
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
@@ -179,6 +180,7 @@ class Answer:
         reason = self._transcript.reason
         assert reason is not None, "an answer ends for a reason"
         speculation = self._request.speculation
+        self._record.accept_ms = self._accept_ms
         timings = self._record.timings(
             drafter=speculation.drafter if speculation.drafts else "off",
             policy=speculation.policy if speculation.drafts else "off",
@@ -240,21 +242,15 @@ class Answer:
 
     async def _alone(self, stream: Stream, token: int, drafting: Drafting | None) -> int:
         """As many rounds as nobody else wants the models for; the next token."""
-        emit, observer = self._emit, self._record.observer
 
         def rounds(solo: Solo) -> int:
-            relay, following = solo.relay, token
-            self._emit = partial(relay.put, emit)
-            self._record.observer = RelayedObserver(observer, relay)
+            following = token
             while self._transcript.reason is None and not solo.wanted:
                 following = now(self._round(stream, following, drafting, solo))
-                relay.post()
+                solo.relay.post()
             return following
 
-        try:
-            return await self._resources.service.alone(stream.slot, rounds)
-        finally:
-            self._emit, self._record.observer = emit, observer
+        return await self._resources.service.alone(stream.slot, rounds)
 
     async def _round(
         self, stream: Stream, token: int, drafting: Drafting | None, rounds: Rounds
@@ -269,14 +265,21 @@ class Answer:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
         outcome, taken = self._accept(verified.result, draft)
-        self._record.mark_round(
-            draft, outcome.path, taken, verify_ms=verified.run_ms, tree=draft.forks
-        )
         stream.ran(1 + len(draft.tokens))
         self._keep(slot, token, draft, outcome)
         if drafting is not None:
             drafting.commit(outcome.tokens(draft.tokens))
-        self._say()
+        made = Round(
+            draft,
+            outcome.path,
+            taken,
+            said=self._transcript.count,
+            draft_ms=0.0 if drafting is None else drafting.spent_ms,
+            verify_ms=verified.run_ms,
+            ended=clock_ms(),
+        )
+        paced = self._pacer is not None
+        rounds.tell(self._tell, made, None if paced else self._transcript.take())
         clock.stop(verified)
         return outcome.bonus
 
@@ -309,9 +312,7 @@ class Answer:
         if self._compacted is not None and rounds.overlaps:
             # Drafts have a thread of their own: what they read is in place first.
             await asyncio.shield(self._compacted)
-        offer = await drafting.propose(self._transcript.left - 1, self._rule.trim, rounds)
-        self._record.draft_ms = drafting.spent_ms
-        return offer
+        return await drafting.propose(self._transcript.left - 1, self._rule.trim, rounds)
 
     def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, int]:
         """What stands of `draft` goes into the transcript; how many tokens it took of that.
@@ -331,7 +332,7 @@ class Answer:
                 Said(token, source, score(rows.row(row), token, top))
                 for token, source, row in zip(tokens, sources, behind, strict=True)
             ]
-        self._record.accept_ms += (time.perf_counter() - started) * 1e3
+        self._accept_ms += (time.perf_counter() - started) * 1e3
         taken = self._transcript.add(said, self._record.elapsed_ms())
         self._said += tokens[:taken]
         if self._transcript.reason is None:
@@ -341,19 +342,24 @@ class Answer:
                 self._transcript.end_at(self._guide.ending)
         return outcome, taken
 
+    def _tell(self, made: Round, delta: Delta | None) -> None:
+        """Record a round, and emit the `delta` of it. On the event loop, round after round."""
+        self._record.mark_round(made)
+        if self._pacer is not None:
+            self._say()
+        elif delta is not None:
+            self._emit(self._record.tell(delta))
+
     def _say(self) -> None:
         """Emit what became final."""
         self._record.mark_tokens(self._transcript.count)
-        verified = self._record.drafted - self._told
         if self._pacer is not None and self._transcript.reason is None:
-            deltas = self._transcript.take_each(self._record.rounds, verified)
+            deltas = self._transcript.take_each()
             deltas[:1] = map(self._record.tell, deltas[:1])
-            self._told += sum(delta.verified for delta in deltas)
             self._pacer.add(deltas)
             return
         if self._pacer is not None:
             self._pacer.flush()
-        delta = self._transcript.take(self._record.rounds, verified)
+        delta = self._transcript.take()
         if delta is not None:
-            self._told += delta.verified
             self._emit(self._record.tell(delta))

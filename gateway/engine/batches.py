@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.engine.costs.run_costs import RunCosts
-from gateway.engine.costs.shape import RunShape
+from gateway.engine.costs.shape import NOBODY, RunShape
 from gateway.engine.policies.allocation import allocate
 from gateway.engine.policies.offers import Offer, make_row
 from gateway.engine.waiting import Drafted, RunRow, WaitingDraft
@@ -18,6 +18,16 @@ def offered(slot: Slot, token: int, offer: Offer) -> RunRow:
     """The row of `token`, the last committed one, with all of `offer` behind it."""
     whole = offer.first(len(offer.order))
     return RunRow(make_row(slot, token, whole), offer, whole)
+
+
+def alone(slot: Slot, token: int, offer: Offer, costs: RunCosts | None) -> RunRow:
+    """The row of a run that has no other, with what of `offer` pays there; all of it without
+    `costs`."""
+    count = len(offer.order)
+    if costs is not None and count:
+        (count,) = allocate([offer], [slot.length], NOBODY, costs)
+    draft = offer.first(count)
+    return RunRow(make_row(slot, token, draft), offer, draft)
 
 
 def share(decodes: Sequence[RunRow], prefills: Sequence[RunRow], costs: RunCosts) -> None:

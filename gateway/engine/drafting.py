@@ -75,26 +75,26 @@ class Drafting:
 
     async def propose(self, room: int, trim: Callable[[Draft], Draft], rounds: Rounds) -> Offer:
         """An offer of at most `room` tokens, cut by the rule's own `trim`; `rounds` run graphs."""
-        budget = self._policy.budget(self._fitting(room))
+        started, load = time.perf_counter(), self._load()
+        budget = self._policy.budget(self._fitting(room, load))
         if budget == 0:
             return NOTHING
-        started = time.perf_counter()
         draft = self._fitted(self._cascade.propose_free(budget), budget)
-        plan = self._policy.plan(draft, self._candidates, self._load(), budget)
+        plan = self._policy.plan(draft, self._candidates, load, budget)
         if plan is not None:
             self._spend_since(started)
             await self._run(plan.name, plan.budget, rounds)
-            started = time.perf_counter()
+            started, load = time.perf_counter(), self._load()
             draft = self._fitted(self._cascade.join(budget), budget)
         assert len(draft.tokens) <= budget, "a drafter keeps to its budget"
         self._proposed = draft = trim(draft)
-        offer = self._policy.offer(draft, self._load()) if draft.tokens else NOTHING
+        offer = self._policy.offer(draft, load) if draft.tokens else NOTHING
         self._spend_since(started)
         return offer
 
-    def _fitting(self, room: int) -> int:
+    def _fitting(self, room: int, load: Load) -> int:
         """No more than what a run takes without a jump in its cost."""
-        most = self._resources.costs.limits.draft(self._load().rows)
+        most = self._resources.costs.limits.draft(load.rows)
         return room if most is None else min(room, most)
 
     def _fitted(self, draft: Draft, budget: int) -> Draft:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.engine.marks import RoundTrace
 from gateway.engine.observer import UNOBSERVED, Observer, RoundSeen
@@ -13,8 +14,27 @@ from gateway.engine.requests import LOSSLESS_RULES, Delta, DrafterTimings, Timin
 from models.draft import Draft
 
 
-def _now() -> float:
+def now() -> float:
+    """Milliseconds of a clock that never goes back."""
     return time.perf_counter() * 1e3
+
+
+class Round(NamedTuple):
+    """What a round did, which may be recorded when the next one has begun.
+
+    `draft` was verified, `path` of it accepted, and `taken` tokens of that and of the bonus token
+    were looked at: what was drafted behind the answer's end counts nowhere. The answer has `said`
+    tokens now. `draft_ms` is that of all rounds so far, `verify_ms` the run's; `ended` is when it
+    was over, by `now`.
+    """
+
+    draft: Draft
+    path: Sequence[int]
+    taken: int
+    said: int
+    draft_ms: float
+    verify_ms: float
+    ended: float
 
 
 @dataclass(slots=True)
@@ -40,50 +60,52 @@ class Record:
     verified_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     untold: list[RoundTrace] = field(default_factory=list)
-    traced_draft_ms: float = 0.0
+    told: int = 0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     accept_ms: float = 0.0
-    opened: float = field(default_factory=_now)
+    opened: float = field(default_factory=now)
     first_token: float | None = None
     last_token: float | None = None
     policy: str = "off"
     observer: Observer = UNOBSERVED
     _round_began: float = 0.0
-    _draft_seen: float = 0.0
 
     def mark_started(self, cached_tokens: int) -> None:
-        self.queue_ms = _now() - self.opened
+        self.queue_ms = now() - self.opened
         self.cached_tokens = cached_tokens
         self.observer.started(self.queue_ms / 1e3, self.prompt_tokens, cached_tokens)
 
-    def mark_tokens(self, total: int) -> None:
-        """The answer has `total` tokens now: fewer than before where a stop took some back."""
+    def mark_tokens(self, total: int, at: float | None = None) -> None:
+        """The answer has `total` tokens, since `at` or just now: fewer than before where a stop
+        took some back."""
         if total > self.completion_tokens:
-            self._observe_tokens(total - self.completion_tokens)
+            self._observe_tokens(total - self.completion_tokens, now() if at is None else at)
         self.completion_tokens = total
 
     def mark_ended(self, reason: str) -> None:
-        self.observer.ended(reason, (_now() - self.opened) / 1e3)
+        self.observer.ended(reason, (now() - self.opened) / 1e3)
 
-    def mark_round(
-        self, draft: Draft, path: Sequence[int], taken: int, *, verify_ms: float, tree: bool
-    ) -> None:
-        """`draft` was verified, `path` of it accepted, and `taken` tokens of that and of the bonus
-        token were looked at. What was drafted behind the answer's end counts nowhere."""
-        ended = taken <= len(path)
+    def mark_round(self, round_: Round) -> None:
+        draft, path, taken, said, draft_ms, verify_ms, ended = round_
+        cut = taken <= len(path)
+        right = path[:taken]
         self.rounds += 1
         self.decoded += taken
-        self.trees += tree
+        self.trees += draft.forks
         self.verify_ms += verify_ms
-        self._count_depths(taken if ended else draft.depth, len(path[:taken]))
-        right = path[:taken]
-        verified = right if ended else range(len(draft.tokens))
+        self._count_depths(taken if cut else draft.depth, len(right))
+        verified = right if cut else range(len(draft.tokens))
         drafters = self._tally(draft, verified, right) if verified else "none"
-        self._observe_round(drafters, len(verified), len(right), verify_ms)
-        self._trace(len(verified), len(right), verify_ms)
+        drafted_ms, self.draft_ms = draft_ms - self.draft_ms, draft_ms
+        trace = RoundTrace(
+            self.rounds, ended - self.opened, drafted_ms, verify_ms, len(verified), len(right)
+        )
+        self.untold.append(trace)
+        self._observe_round(drafters, trace, ended)
+        self.mark_tokens(said, ended)
 
     def _tally(self, draft: Draft, verified: Sequence[int], right: Sequence[int]) -> str:
         """Count the draft tokens of a round for their drafters, whose names are joined by `+`."""
@@ -96,45 +118,38 @@ class Record:
             tally.accepted += accepted[source]
         return "+".join(sorted(counts))
 
-    def _trace(self, verified: int, accepted: int, verify_ms: float) -> None:
-        draft_ms = self.draft_ms - self.traced_draft_ms
-        self.traced_draft_ms = self.draft_ms
-        self.untold.append(
-            RoundTrace(self.rounds, self.elapsed_ms(), draft_ms, verify_ms, verified, accepted)
-        )
-
     def tell(self, delta: Delta) -> Delta:
-        """`delta` with the rounds that ended since the one before."""
-        told = delta._replace(rounds=tuple(self.untold))
+        """`delta` with the rounds that ended since the one before, and what those verified."""
+        drafted = self.drafted
+        verified, self.told = drafted - self.told, drafted
+        rounds = tuple(self.untold)
         self.untold.clear()
-        return told
+        return delta._replace(verified=verified, rounds=rounds)
 
     def elapsed_ms(self) -> float:
         """Since the request came."""
-        return _now() - self.opened
+        return now() - self.opened
 
-    def _observe_tokens(self, count: int) -> None:
-        now, before = _now(), self.last_token
-        self.last_token = now
+    def _observe_tokens(self, count: int, at: float) -> None:
+        before, self.last_token = self.last_token, at
         if before is None:
-            self.first_token = self._round_began = now
-            self.observer.first_token((now - self.opened) / 1e3)
+            self.first_token = self._round_began = at
+            self.observer.first_token((at - self.opened) / 1e3)
         else:
-            self.observer.more_tokens(count, (now - before) / 1e3)
+            self.observer.more_tokens(count, (at - before) / 1e3)
 
-    def _observe_round(self, drafters: str, verified: int, accepted: int, verify_ms: float) -> None:
-        now = _now()
-        taken, drafted = now - self._round_began, self.draft_ms - self._draft_seen
-        self._round_began, self._draft_seen = now, self.draft_ms
+    def _observe_round(self, drafters: str, trace: RoundTrace, ended: float) -> None:
+        taken, self._round_began = ended - self._round_began, ended
+        beside = max(0.0, taken - trace.draft_ms - trace.verify_ms)
         self.observer.round(
             RoundSeen(
                 policy=self.policy,
                 drafter=drafters,
-                verified=verified,
-                accepted=accepted,
-                draft=drafted / 1e3,
-                verify=verify_ms / 1e3,
-                overhead=max(0.0, taken - drafted - verify_ms) / 1e3,
+                verified=trace.verified,
+                accepted=trace.accepted,
+                draft=trace.draft_ms / 1e3,
+                verify=trace.verify_ms / 1e3,
+                overhead=beside / 1e3,
             )
         )
 

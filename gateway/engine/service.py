@@ -127,6 +127,10 @@ class ModelService:
                 self._drafts.remove(waiting)
             raise
 
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call it: these rounds are made on the event loop."""
+        function(*arguments)
+
     def drafting(self, slot: Slot) -> asyncio.Future[Any] | None:
         """What ends when nobody drafts on the state of `slot` any more; None: nobody does."""
         return self._drafting.get(slot)

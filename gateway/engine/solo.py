@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
-from gateway.engine.batches import offered, share
+from gateway.engine.batches import alone
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.device_turns import DeviceTurns
-from gateway.engine.observer import Observer, RoundSeen
 from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.pulse import Pulse
 from gateway.engine.waiting import Drafted, Verified
@@ -40,6 +39,9 @@ class Rounds(Protocol):
     async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified: ...
 
     async def draft(self, slot: Slot, propose: Callable[[], Draft]) -> Drafted: ...
+
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Have `function` called on the event loop, after those before it."""
 
 
 class Relay:
@@ -125,9 +127,7 @@ class Solo:
 
     async def decode(self, slot: Slot, token: int, offer: Offer = NOTHING) -> Verified:
         """As `ModelService.decode`."""
-        item = offered(slot, token, offer)
-        if self._costs is not None:
-            share([item], [], self._costs)
+        item = alone(slot, token, offer, self._costs)
         self._begin_run()
         try:
             started = time.perf_counter()
@@ -155,6 +155,9 @@ class Solo:
             self.drafting = False
         return Drafted(draft, run_ms)
 
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        self.relay.put(function, *arguments)
+
     def _begin_run(self) -> None:
         # Each run has its own time, though all of them are one job of the thread.
         self._pulse.end()
@@ -180,26 +183,3 @@ def now(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return result
     coroutine.close()
     raise AssertionError("a round that is alone waits for nothing")
-
-
-class RelayedObserver:
-    """An observer that is told on the event loop."""
-
-    def __init__(self, observer: Observer, relay: Relay) -> None:
-        self._observer = observer
-        self._relay = relay
-
-    def started(self, waited: float, prompt_tokens: int, cached_tokens: int) -> None:
-        self._relay.put(self._observer.started, waited, prompt_tokens, cached_tokens)
-
-    def first_token(self, seconds: float) -> None:
-        self._relay.put(self._observer.first_token, seconds)
-
-    def more_tokens(self, count: int, seconds: float) -> None:
-        self._relay.put(self._observer.more_tokens, count, seconds)
-
-    def round(self, seen: RoundSeen) -> None:
-        self._relay.put(self._observer.round, seen)
-
-    def ended(self, reason: str, seconds: float) -> None:
-        self._relay.put(self._observer.ended, reason, seconds)

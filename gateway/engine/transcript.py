@@ -89,30 +89,31 @@ class Transcript:
                 self._append(said)
         return taken
 
-    def take(self, round_: int, verified: int = 0) -> Delta | None:
-        """What became final since the last call, `verified` draft tokens later; None where that is
-        nothing."""
+    def take(self) -> Delta | None:
+        """What became final since the last call; None where that is nothing."""
+        waiting = self._waiting
+        if self._scanner is None:
+            placed = list(waiting)
+            waiting.clear()
+            return self._delta(self._final, placed)
         placed = []
-        while self._waiting and self._is_final(self._waiting[0]):
-            placed.append(self._waiting.popleft())
-        return self._delta(self._final, placed, round_, verified)
+        while waiting and self._is_final(waiting[0]):
+            placed.append(waiting.popleft())
+        return self._delta(self._final, placed)
 
-    def take_each(self, round_: int, verified: int = 0) -> list[Delta]:
-        """The same, as a delta for every token with the text up to its end. The first one counts
-        what was verified."""
+    def take_each(self) -> list[Delta]:
+        """The same, as a delta for every token with the text up to its end."""
         deltas: list[Delta | None] = []
         while self._waiting and self._is_final(self._waiting[0]):
             placed = self._waiting.popleft()
             last = not (self._waiting and self._is_final(self._waiting[0]))
             end = self._final if last else min(placed.end, self._final)
-            deltas.append(self._delta(end, [placed], round_, 0 if deltas else verified))
+            deltas.append(self._delta(end, [placed]))
         if not deltas:
-            deltas.append(self._delta(self._final, [], round_, verified))
+            deltas.append(self._delta(self._final, []))
         return [delta for delta in deltas if delta is not None]
 
-    def _delta(
-        self, end: int, placed: Sequence[_Placed], round_: int, verified: int
-    ) -> Delta | None:
+    def _delta(self, end: int, placed: Sequence[_Placed]) -> Delta | None:
         """The text up to `end`, with the tokens `placed`; None where both are nothing."""
         text = self._unsent[: max(0, end - self._sent)]
         self._unsent = self._unsent[len(text) :]
@@ -122,12 +123,11 @@ class Transcript:
         said = [each.said for each in placed]
         return Delta(
             text=text,
-            ids=tuple(token.id for token in said),
-            sources=tuple(token.source for token in said),
-            round=round_,
-            logprobs=tuple(token.logprob for token in said if token.logprob is not None),
-            verified=verified,
-            marks=tuple(each.mark for each in placed),
+            ids=tuple([token.id for token in said]),
+            sources=tuple([token.source for token in said]),
+            round=self._round,
+            logprobs=tuple([token.logprob for token in said if token.logprob is not None]),
+            marks=tuple([each.mark for each in placed]),
         )
 
     def end_at(self, token: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.engine.costs.shape import Load, RunShape
+from gateway.engine.costs.shape import NOBODY, Load, RunShape
 from models.rows import LEAST_WIDTH
 from models.slots import Slot
 
@@ -42,6 +42,8 @@ class Streams:
 
     def load(self, own: Stream) -> Load:
         """What `own`'s next row joins, if everybody goes on as of late."""
+        if len(self._streams) == 1:
+            return Load(NOBODY, own.slot.length)
         others = [stream for stream in self._streams if stream is not own]
         return Load(
             RunShape(
