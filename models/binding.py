@@ -12,6 +12,9 @@ from models.buffers import TokenRows
 from models.providers import load_onnxruntime
 from models.runs import Runs
 
+_SMALL_BYTES, _MOST_MADE = 1 << 14, 256
+"""Arrays that are kept for when their shape comes again: their size and number at most."""
+
 
 class Binding:
     """An IOBinding whose small inputs and outputs are rebound only when their shape changes.
@@ -29,6 +32,7 @@ class Binding:
         self._changes = 0
         self._arrays: dict[str, NDArray[Any]] = {}
         self._kept: dict[str, Any] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], tuple[NDArray[Any], Any]] = {}
         self._placed: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._outputs: dict[str, int] = {}
 
@@ -57,8 +61,7 @@ class Binding:
         """Give input `name` these values, copied into the bound array of their shape."""
         array = self._arrays.get(name)
         if array is None or array.shape != values.shape:
-            array = np.empty(values.shape, dtype=values.dtype)
-            self._keep(name, array)
+            array = self._keep_made(name, values.shape, values.dtype)
             self._bind_input(name, self._kept[name])
         array[...] = values
 
@@ -75,8 +78,7 @@ class Binding:
         """The host array that output `name` is written to; valid until the next run."""
         array = self._arrays.get(name)
         if array is None or array.shape != shape:
-            array = np.empty(shape, dtype=kind)
-            self._keep(name, array)
+            array = self._keep_made(name, shape, kind)
             self._bind_output(name, self._kept[name])
         return array
 
@@ -146,6 +148,18 @@ class Binding:
     def _note(self, output: str) -> None:
         """ONNX Runtime lists outputs in the order in which they were first bound."""
         self._outputs.setdefault(output, len(self._outputs))
+
+    def _keep_made(self, name: str, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+        """An array of this shape, the same one as before: rounds come back to a few widths."""
+        made = self._made.get((name, shape))
+        if made is None:
+            array = np.empty(shape, dtype=kind)
+            self._keep(name, array)
+            if array.nbytes <= _SMALL_BYTES and len(self._made) < _MOST_MADE:
+                self._made[name, shape] = (array, self._kept[name])
+            return array
+        self._arrays[name], self._kept[name] = made
+        return made[0]
 
     def _keep(self, name: str, array: NDArray[Any]) -> None:
         self._arrays[name] = array

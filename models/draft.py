@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ class Proposal:
         return -math.fsum(q * math.log(q) for q in self.probabilities.tolist() if q > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Tokens proposed for one round, behind the last committed token.
 
     `parents[i]` is the index of the draft token that `tokens[i]` follows, -1 for the last

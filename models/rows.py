@@ -23,7 +23,7 @@ in blocks of queries (128 at head_dim 64, fewer where the cache is small), and a
 query takes the kernel for one token."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """One request's tokens in a run, written behind the committed tokens of `slot`.
 
@@ -41,11 +41,11 @@ class Row:
     past: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "past", self.slot.length)
+        self.past = self.slot.length
         if self.parents is not None:
             assert len(self.parents) == len(self.tokens), "one parent a token"
             if is_chain(self.parents):
-                object.__setattr__(self, "parents", None)
+                self.parents = None
             else:
                 # The kernel gives a prompt's first tokens their positions itself.
                 assert self.past, "a tree follows a committed token"

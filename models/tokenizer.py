@@ -128,7 +128,7 @@ class StreamDecoder:
     def push(self, ids: Sequence[int]) -> str:
         """The text that `ids` complete."""
         token_bytes, skipped = self._tokenizer.token_bytes, self._skipped
-        raw = b"".join(token_bytes(token_id) for token_id in ids if token_id not in skipped)
+        raw = b"".join([token_bytes(token_id) for token_id in ids if token_id not in skipped])
         return self._strip(self._utf8.decode(raw))
 
     def finish(self) -> str:

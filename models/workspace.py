@@ -74,7 +74,7 @@ class _Buffer:
     address: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Window:
     """The rows of one row's wanted tokens, until the next run."""
 

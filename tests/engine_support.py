@@ -320,7 +320,7 @@ class OnePathDrafter(ScriptedDrafter):
 
     def propose(self, budget: int) -> Draft:
         draft = super().propose(budget)
-        return dataclasses.replace(draft, parents=tuple(range(-1, len(draft.tokens) - 1)))
+        return draft._replace(parents=tuple(range(-1, len(draft.tokens) - 1)))
 
 
 def is_idle(engine: Engine) -> bool:

@@ -28,7 +28,7 @@ class UnsureDrafter(ScriptedDrafter):
 
     def propose(self, budget: int) -> Draft:
         draft = super().propose(budget)
-        return replace(draft, confidence=(0.66,) * len(draft.tokens))
+        return draft._replace(confidence=(0.66,) * len(draft.tokens))
 
 
 def drafter(package: Package, answer: Sequence[int]) -> UnsureDrafter:

@@ -44,6 +44,7 @@ class ChainGraph:
         self._totals = np.empty(steps, dtype=np.int32)
         self._positions = np.empty((steps, 1, 1), dtype=np.int64)
         self._beyond = np.arange(steps, dtype=np.int32)
+        self._drawing: tuple[float, float, int] | None = None
         for step in range(steps):
             binding.lend(f"seqlens_k.{step}", self._lengths[step : step + 1])
             binding.lend(f"total_length.{step}", self._totals[step, ...])
@@ -64,6 +65,9 @@ class ChainGraph:
         self._feed_drawing(inverse_temperature, top_p, top_k)
 
     def _feed_drawing(self, inverse_temperature: float, top_p: float, top_k: int) -> None:
+        if self._drawing == (inverse_temperature, top_p, top_k):
+            return
+        self._drawing = (inverse_temperature, top_p, top_k)
         binding = self._binding
         binding.feed("inverse_temperature", np.array([inverse_temperature], dtype=np.float32))
         binding.feed("top_p", np.array([top_p], dtype=np.float32))

@@ -21,6 +21,9 @@ _PRIOR_OUTCOMES = 12.0
 _KEPT = 1 - 1 / 2000
 """Older outcomes are forgotten: what is generated changes."""
 
+_FRESH = 16
+"""Outcomes after which estimates follow at the latest: to make them from outcomes takes a while."""
+
 _DEPTHS = 4
 _LEARNING_RATE = 0.02
 _LEAST, _MOST = 0.002, 0.998
@@ -33,11 +36,31 @@ class Curve:
         self._accepted = [_PRIOR_OUTCOMES * knot for knot in _KNOTS]
         self._outcomes = [_PRIOR_OUTCOMES] * len(_KNOTS)
         self._shifts = _shifts(survival)
-        self._values: list[float] | None = None
+        self._values = rising(self._accepted, self._outcomes)
+        self._newer = 0
 
     def estimate(self, probability: float, depth: int = 0) -> float:
         """The probability that a token is accepted which the drafter gives `probability`, at
         `depth` (0 is the first of a draft), given that those before it are."""
+        if self._newer:
+            self._refresh()
+        return self._known(probability, depth)
+
+    def observe(self, probability: float, depth: int, accepted: bool) -> None:
+        """The outcomes of a draft are compared with what was known before the first of them."""
+        place, stage = bisect.bisect(_EDGES, probability), min(depth, _DEPTHS - 1)
+        surprise = accepted - self._known(probability, depth)
+        self._shifts[stage] += _LEARNING_RATE * surprise
+        self._accepted[place] = self._accepted[place] * _KEPT + accepted
+        self._outcomes[place] = self._outcomes[place] * _KEPT + 1
+        self._newer += 1
+        if self._newer == _FRESH:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        self._values, self._newer = rising(self._accepted, self._outcomes), 0
+
+    def _known(self, probability: float, depth: int) -> float:
         shift = self._shifts[min(depth, _DEPTHS - 1)]
         value = self._interpolated(probability)
         if shift == 0:
@@ -45,18 +68,8 @@ class Curve:
         odds = value / (1 - value) * math.exp(shift)
         return min(_MOST, max(_LEAST, odds / (1 + odds)))
 
-    def observe(self, probability: float, depth: int, accepted: bool) -> None:
-        place, stage = bisect.bisect(_EDGES, probability), min(depth, _DEPTHS - 1)
-        surprise = accepted - self.estimate(probability, depth)
-        self._shifts[stage] += _LEARNING_RATE * surprise
-        self._accepted[place] = self._accepted[place] * _KEPT + accepted
-        self._outcomes[place] = self._outcomes[place] * _KEPT + 1
-        self._values = None
-
     def _interpolated(self, probability: float) -> float:
         values = self._values
-        if values is None:
-            values = self._values = rising(self._accepted, self._outcomes)
         above = bisect.bisect(_KNOTS, probability)
         if above == 0:
             return max(_LEAST, values[0] * max(probability, 0.0) / _KNOTS[0])

@@ -4,7 +4,6 @@ short."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from models.draft import Draft, Drafter
 from models.drafters.survival import Survival, expected_tokens
@@ -98,7 +97,7 @@ class Cascade:
         (drafter,) = (each for each in self._drafters if each.name == name)
         draft = drafter.propose(budget)
         if draft.proposals is not None and not self._by_proposals:
-            draft = replace(draft, proposals=None)
+            draft = draft._replace(proposals=None)
         self._ran, self._learned = name, draft
         return draft
 
@@ -116,7 +115,7 @@ class Cascade:
             return learned
         if learned.confidence is None and learned.parents is None:
             measured = [self.survivals[self._ran].accepted(n) for n in range(len(learned.tokens))]
-            learned = replace(learned, confidence=tuple(measured))
+            learned = learned._replace(confidence=tuple(measured))
         return self._both(free, learned, budget)
 
     def _both(self, first: Draft, second: Draft, budget: int) -> Draft:
