@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import uvloop
@@ -36,14 +36,21 @@ from gateway.http.gateway import Gateway
 from gateway.settings import Settings
 from models.binding import Binding
 from models.errors import UserError
+from models.sampling.parameters import Sampling
 
 BOUND_MS = 0.3
 """Of a round of one stream."""
+
+GREEDY = Sampling()
+"""The most likely token."""
 
 _FIRST_ID = 300
 _CIRCLE = 48
 _SURPRISES = 5
 """One token in so many is not the one that n-grams foresee."""
+
+_CERTAIN = 40.0
+"""A logit beside which those of 10 and less do not count, nor a penalty."""
 
 _LONGEST_MS = 1000.0
 _TRIED = 10_000
@@ -106,24 +113,38 @@ def _times(text: str) -> list[float]:
     return times
 
 
-def ways_of(setup: Setup) -> dict[str, Mapping[str, Any]]:
-    """Ways of drafting by name: none, n-grams, and a learned drafter where the package has one."""
-    ways: dict[str, Mapping[str, Any]] = {
-        "off": {"policy": "off"},
-        "ngram": {"drafter": "ngram", "policy": "cost"},
-    }
+class Way(NamedTuple):
+    """How an answer is drafted, and how its tokens are taken."""
+
+    speculation: Mapping[str, Any]
+    sampling: Sampling = GREEDY
+
+
+def ways_of(setup: Setup) -> dict[str, Way]:
+    """By name: no drafts, n-grams, and a learned drafter where the package has one, all greedy;
+    n-grams with a penalty, which looks at what was said, and with draws."""
+    ngram = {"drafter": "ngram", "policy": "cost"}
+    ways = {"off": Way({"policy": "off"}), "ngram": Way(ngram)}
     learned = sorted({spec.kind for spec in setup.package.manifest.drafters})
     for name in learned[:1]:
-        ways[f"{name}, 3 tokens"] = {"drafter": name, "policy": "fixed", "length": 3}
+        ways[f"{name}, 3 tokens"] = Way({"drafter": name, "policy": "fixed", "length": 3})
+    ways["ngram, penalty 1.05"] = Way(ngram, Sampling(repetition_penalty=1.05))
+    ways["ngram, temperature 1"] = Way(ngram, Sampling(temperature=1.0, seed=1))
     return ways
 
 
 @dataclass(slots=True)
 class Rounds:
-    """Milliseconds of each round beside its runs, and the tokens its run judged, two at least."""
+    """Milliseconds of each round beside its runs, those from one run's begin to the next one's, and
+    the tokens its run judged, two at least."""
 
     taken_ms: list[float] = field(default_factory=list)
+    whole_ms: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+
+    def leave_out(self, first: int) -> None:
+        for values in (self.taken_ms, self.whole_ms, self.tokens):
+            del values[:first]
 
 
 class NullRuns:
@@ -134,6 +155,7 @@ class NullRuns:
         self._per_ms = _hashes_per_ms()
         self.run_ms = 0.0
         self.rounds = Rounds()
+        self._began = 0.0
         self._ended: float | None = None
         self._drafted = 0.0
 
@@ -149,8 +171,9 @@ class NullRuns:
             return
         if self._ended is not None:
             self.rounds.taken_ms.append((started - self._ended - self._drafted) * 1e3)
+            self.rounds.whole_ms.append((started - self._began) * 1e3)
             self.rounds.tokens.append(tokens)
-        self._ended, self._drafted = ended, 0.0
+        self._began, self._ended, self._drafted = started, ended, 0.0
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -205,7 +228,8 @@ def fill(arrays: Mapping[str, NDArray[Any]]) -> None:
     listed[:] = np.arange(listed.shape[1])
     listed[:, 0] = best
     arrays["top_values"][:] = np.linspace(10.0, -10.0, listed.shape[1], dtype=np.float32)
-    arrays["logsumexp"][:] = 10.0
+    arrays["top_values"][:, 0] = _CERTAIN
+    arrays["logsumexp"][:] = _CERTAIN
 
 
 def behind(token: int, position: int) -> int:
@@ -225,7 +249,7 @@ def _behind_drafts(token: int, steps: int) -> list[int]:
 
 async def _measure(
     setup: Setup,
-    ways: Mapping[str, Mapping[str, Any]],
+    ways: Mapping[str, Way],
     times: Sequence[float],
     tokens: int,
     repeats: int,
@@ -235,14 +259,14 @@ async def _measure(
         (name, taking): [] for taking in times for name in ways
     }
     async with _gateway(setup) as port:
-        for speculation in ways.values():
-            await _ask(port, speculation, _WARM_TOKENS)
+        for way in ways.values():
+            await _ask(port, way, _WARM_TOKENS)
         with runs.replaced():
             for repeat in range(1, repeats + 1):
                 for (name, taking), answers in measured.items():
                     rounds = runs.begin(taking)
                     await _ask(port, ways[name], tokens)
-                    del rounds.taken_ms[:_SETTLE_ROUNDS], rounds.tokens[:_SETTLE_ROUNDS]
+                    rounds.leave_out(_SETTLE_ROUNDS)
                     answers.append(rounds)
                 progress(f"rounds: {repeat} of {repeats}")
     return measured
@@ -270,13 +294,13 @@ async def _gateway(setup: Setup) -> AsyncIterator[int]:
             await gateway.engine.close()
 
 
-async def _ask(port: int, speculation: Mapping[str, Any], tokens: int) -> None:
+async def _ask(port: int, way: Way, tokens: int) -> None:
     """Have a process of its own ask, which reads the events as they come.
 
     Raises `GatewayError` where it failed.
     """
     process = multiprocessing.get_context("spawn").Process(
-        target=_client, args=(port, dict(speculation), tokens), daemon=True
+        target=_client, args=(port, way, tokens), daemon=True
     )
     process.start()
     await asyncio.to_thread(process.join)
@@ -284,10 +308,16 @@ async def _ask(port: int, speculation: Mapping[str, Any], tokens: int) -> None:
         raise UserError("the client of the round's answer failed.", code="gateway_failed")
 
 
-def _client(port: int, speculation: dict[str, Any], tokens: int) -> None:
+def _client(port: int, way: Way, tokens: int) -> None:
     async def ask() -> None:
         async with connected(f"http://127.0.0.1:{port}") as client:
-            await client.ask(_PROMPT, max_tokens=tokens, speculation=speculation, ignore_eos=True)
+            await client.ask(
+                _PROMPT,
+                max_tokens=tokens,
+                sampling=way.sampling,
+                speculation=way.speculation,
+                ignore_eos=True,
+            )
 
     asyncio.run(ask())
 
@@ -301,6 +331,7 @@ def findings(
         means = [fmean(answer.taken_ms) for answer in answers if answer.taken_ms]
         taken = [ms for answer in answers for ms in answer.taken_ms]
         tokens = fmean(count for answer in answers for count in answer.tokens)
+        whole = fmean(ms for answer in answers for ms in answer.whole_ms)
         middle, mean, late = median(taken), median(means), float(np.quantile(taken, 0.95))
         figures.append(
             {
@@ -310,15 +341,29 @@ def findings(
                 "mean_ms": mean,
                 "median_ms": middle,
                 "p95_ms": late,
+                "whole_ms": whole,
                 "tokens": tokens,
             }
         )
-        shown = (mean, min(means), max(means), middle, late)
+        shown = (mean, min(means), max(means), middle, late, whole)
         rows.append((name, f"{taking:g}", str(len(taken)), f"{tokens:.2f}", *map(_ms, shown)))
         told = f"a round beside its runs of {taking:g} ms, {name}"
         promises.append(Promise(told, mean, "<=", BOUND_MS, "ms"))
-    header = ("", "run ms", "rounds", "tokens a run", "mean", "least", "most", "median", "95 %")
-    title = "Milliseconds of a round beside its runs: means of answers, and single rounds"
+    header = (
+        "",
+        "run ms",
+        "rounds",
+        "tokens a run",
+        "mean",
+        "least",
+        "most",
+        "median",
+        "95 %",
+        "whole",
+    )
+    title = (
+        "Milliseconds of a round beside its runs: means of answers, single rounds; with its runs"
+    )
     return Findings(settings, {"ways": figures}, promises, (Table(title, header, rows),))
 
 

@@ -30,6 +30,7 @@ class Tokenizer:
         self._library = library
         self._rule: TokenBytes = token_bytes_of(definition.get("decoder"))
         self._bytes: dict[int, bytes] = {}
+        self._texts: dict[int, str | None] = {}
         self.special_ids = frozenset(
             token["id"] for token in definition.get("added_tokens", ()) if token["special"]
         )
@@ -82,6 +83,18 @@ class Tokenizer:
             self._bytes[token_id] = known
         return known
 
+    def token_text(self, token_id: int) -> str | None:
+        """The same as text; None where those are no whole characters."""
+        try:
+            return self._texts[token_id]
+        except KeyError:
+            try:
+                text: str | None = self.token_bytes(token_id).decode()
+            except UnicodeDecodeError:
+                text = None
+            self._texts[token_id] = text
+            return text
+
     @property
     def leading_spaces(self) -> int:
         """How many spaces the decoder takes off the beginning of a text."""
@@ -98,6 +111,8 @@ class TokenTable(Protocol):
     def leading_spaces(self) -> int: ...
 
     def token_bytes(self, token_id: int, /) -> bytes: ...
+
+    def token_text(self, token_id: int, /) -> str | None: ...
 
 
 class StreamDecoder:
@@ -119,20 +134,27 @@ class StreamDecoder:
         self._skipped = tokenizer.special_ids - shown if skip_special_tokens else frozenset[int]()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._spaces_to_strip = tokenizer.leading_spaces
-
-    @property
-    def unfinished(self) -> bool:
+        self.unfinished = False
         """Whether the bytes so far end inside a character."""
-        return self._utf8.getstate()[0] != b""
+
+    def push_whole(self, token_id: int) -> str | None:
+        """`push` of a token that is whole characters and follows such; None where it is none: then
+        nothing was pushed."""
+        if self.unfinished or self._spaces_to_strip or token_id in self._skipped:
+            return None
+        return self._tokenizer.token_text(token_id)
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that `ids` complete."""
         token_bytes, skipped = self._tokenizer.token_bytes, self._skipped
         raw = b"".join([token_bytes(token_id) for token_id in ids if token_id not in skipped])
-        return self._strip(self._utf8.decode(raw))
+        text = self._strip(self._utf8.decode(raw))
+        self.unfinished = self._utf8.getstate()[0] != b""
+        return text
 
     def finish(self) -> str:
         """What is left: U+FFFD for an unfinished character, else nothing."""
+        self.unfinished = False
         return self._strip(self._utf8.decode(b"", final=True))
 
     def _strip(self, text: str) -> str:

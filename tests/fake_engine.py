@@ -93,6 +93,9 @@ class CharacterTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return chr(token_id).encode()
 
+    def token_text(self, token_id: int) -> str:
+        return chr(token_id)
+
     def token_id(self, token: str) -> int | None:
         return ord(token) if len(token) == 1 else None
 

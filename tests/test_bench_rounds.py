@@ -37,7 +37,7 @@ def test_a_targets_outputs() -> None:
     fill(arrays)
     assert arrays["top_ids"][:, 0].tolist() == [behind(305, 1), behind(306, 2)]
     assert (np.diff(arrays["top_values"]) < 0).all()
-    assert arrays["logsumexp"].tolist() == [10.0, 10.0]
+    assert arrays["logsumexp"].tolist() == [40.0, 40.0]
 
 
 def test_a_drafters_outputs() -> None:
@@ -62,8 +62,12 @@ def test_other_graphs_are_left_alone() -> None:
 
 
 def test_the_median_of_the_means_of_answers_is_judged() -> None:
-    answers = [Rounds([0.2, 0.2, 8.0], [0, 0, 0]), Rounds([0.3], [1]), Rounds([0.1], [3])]
-    measured = {("off", 0.0): answers, ("ngram", 5.0): [Rounds([0.4], [2])]}
+    answers = [
+        Rounds([0.2, 0.2, 8.0], [1.0] * 3, [0, 0, 0]),
+        Rounds([0.3], [1.0], [1]),
+        Rounds([0.1], [2.0], [3]),
+    ]
+    measured = {("off", 0.0): answers, ("ngram", 5.0): [Rounds([0.4], [5.4], [2])]}
     found = findings(measured, {"tokens": 100})
     assert [(promise.measured, promise.held) for promise in found.promises] == [
         (pytest.approx(0.3), True),
@@ -73,6 +77,7 @@ def test_the_median_of_the_means_of_answers_is_judged() -> None:
     assert (first["way"], first["session_ms"], first["rounds"]) == ("off", 0.0, 5)
     assert first["tokens"] == pytest.approx(4 / 5)
     assert first["median_ms"] == pytest.approx(0.2)
+    assert first["whole_ms"] == pytest.approx(6 / 5)
     assert (second["way"], second["session_ms"]) == ("ngram", 5.0)
 
 
@@ -86,6 +91,7 @@ def test_a_round_lies_between_two_runs_of_the_target_without_the_drafters() -> N
     runs.note(3.0, 3.5, 4)
     runs.note(3.6, 4.0, 1)
     assert rounds.taken_ms == pytest.approx([300.0, 100.0])
+    assert rounds.whole_ms == pytest.approx([1000.0, 600.0])
     assert rounds.tokens == [4, 1]
     assert runs.begin(5.0).taken_ms == []
 

@@ -351,7 +351,7 @@ def test_what_was_drawn_is_cut_before_a_token_is_looked_at() -> None:
 
 
 def test_a_cut_keeps_who_proposed_what() -> None:
-    mixed = dataclasses.replace(FORKED, sources=("a", "b", "a", "b", "a"))
+    mixed = FORKED._replace(sources=("a", "b", "a", "b", "a"))
     costs = RunCosts.by_width({2: 10.0, 12: 10.0 + 10 * 0.7})
     assert auto(costs).select(mixed, load=company(1)).sources == ("a", "a", "b", "a")
 

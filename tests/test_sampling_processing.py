@@ -159,6 +159,40 @@ def test_greedy_with_processing_of_single_logits(sampling: Sampling, expected: i
     assert sampler.distribution(row).draw(Draw(0, 3, Purpose.TOKEN)) == expected
 
 
+def test_greedy_with_penalties_takes_the_most_likely_of_the_whole_row() -> None:
+    random = np.random.default_rng(11)
+    opened = 0
+    for _ in range(2000):
+        size, listed = int(random.integers(5, 60)), int(random.integers(2, 12))
+        logits = random.normal(size=size) * 3
+        if random.random() < 0.5:
+            logits = np.round(logits)  # ties, and zeros that a factor leaves as they are
+        sampling = Sampling(
+            repetition_penalty=float(random.choice([1.0, 1.05, 2.0])),
+            presence_penalty=float(random.choice([0.0, 1.0])),
+            frequency_penalty=float(random.choice([0.0, 0.5])),
+        )
+        prompt, answer, ahead = (random.integers(0, size, count).tolist() for count in (4, 6, 2))
+        row = given(logits, listed)
+        sampler = Sampler(sampling, prompt)
+        sampler.commit(answer)
+        changed = row.logits.astype(np.float64)
+        for token in {*prompt, *answer, *ahead}:
+            factor = sampling.repetition_penalty
+            changed[token] *= factor if changed[token] <= 0 else 1 / factor
+        for token in {*answer, *ahead}:
+            changed[token] -= sampling.presence_penalty
+            changed[token] -= sampling.frequency_penalty * [*answer, *ahead].count(token)
+        taken = sampler.distribution(row, ahead).draw(Draw(0, 1, Purpose.TOKEN))
+        best = changed.max()
+        # Divided and multiplied differ in the last bit.
+        assert taken == np.flatnonzero(changed >= best - 1e-9)[0]
+        fallen = set(row.ids.tolist()) <= {*prompt, *answer, *ahead}
+        assert sampler.opened <= fallen
+        opened += sampler.opened
+    assert opened, "some rows have no listed token that stays"
+
+
 def test_greedy_opens_the_row_when_every_listed_token_fell_below_the_others() -> None:
     row = given([5.0, 4.9, 1.0, 2.0, 0.0], listed=2)
     sampler = Sampler(Sampling(logit_bias=((0, -9.0), (1, -9.0))), prompt=[0])

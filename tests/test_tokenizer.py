@@ -89,8 +89,17 @@ def ids_of(tokenizer: Tokenizer, *pieces: str) -> list[int]:
 
 
 def pushed_one_by_one(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    stream = StreamDecoder(tokenizer)
-    return [*(stream.push([token_id]) for token_id in ids), stream.finish()]
+    """Whole characters at once, as an answer's transcript does, and always as bytes."""
+    stream, quick = StreamDecoder(tokenizer), StreamDecoder(tokenizer)
+    pieces = []
+    for token_id in ids:
+        pieces.append(stream.push([token_id]))
+        whole = quick.push_whole(token_id)
+        assert (quick.push([token_id]) if whole is None else whole) == pieces[-1]
+        assert quick.unfinished == stream.unfinished
+    pieces.append(stream.finish())
+    assert quick.finish() == pieces[-1]
+    return pieces
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -217,8 +217,7 @@ class Answer:
         """The first token from `rows`, which the next run overwrites; rounds until the end."""
         if self._transcript.reason is not None:
             return  # no token is wanted
-        outcome, _ = self._accept(rows, Draft())
-        token = outcome.bonus
+        (token,) = self._accept(rows, Draft())[1]
         self._say()
         stream = self._resources.streams.enter(slot)
         try:
@@ -264,11 +263,11 @@ class Answer:
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
-        outcome, taken = self._accept(verified.result, draft)
+        outcome, tokens, taken = self._accept(verified.result, draft)
         stream.ran(1 + len(draft.tokens))
         self._keep(slot, token, draft, outcome)
         if drafting is not None:
-            drafting.commit(outcome.tokens(draft.tokens))
+            drafting.commit(tokens)
         made = Round(
             draft,
             outcome.path,
@@ -286,10 +285,10 @@ class Answer:
     def _keep(self, slot: Slot, token: int, draft: Draft, outcome: Outcome) -> None:
         """Commit `token` and the accepted path behind it, whose K/V moves together first."""
         path, start = outcome.path, slot.length + 1
-        tokens = (token, *(draft.tokens[index] for index in path))
+        tokens = (token, *[draft.tokens[index] for index in path])
         slot.commit(tokens, exact=not draft.forks)
         self._compacted = None
-        if path != tuple(range(len(path))):
+        if draft.parents is not None and path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
 
     def _begin_drafting(self, stream: Stream, token: int) -> Drafting | None:
@@ -314,18 +313,19 @@ class Answer:
             await asyncio.shield(self._compacted)
         return await drafting.propose(self._transcript.left - 1, self._rule.trim, rounds)
 
-    def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, int]:
-        """What stands of `draft` goes into the transcript; how many tokens it took of that.
+    def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, tuple[int, ...], int]:
+        """What stands of `draft` goes into the transcript: the tokens of the round, and how many of
+        them it took.
 
         Reads `rows`: nothing may be awaited between the run and this.
         """
         started = time.perf_counter()
         outcome = accept(draft, rows, self._sampler, self._rule)
         tokens = outcome.tokens(draft.tokens)
-        sources = (*(draft.source_of(index) for index in outcome.path), "target")
+        sources = (*[draft.source_of(index) for index in outcome.path], "target")
         top = self._request.top_logprobs
         if top is None:
-            said = [Said(token, source) for token, source in zip(tokens, sources, strict=True)]
+            said = list(map(Said, tokens, sources))
         else:
             behind = (0, *(index + 1 for index in outcome.path))
             said = [
@@ -340,7 +340,7 @@ class Answer:
             if self._guide is not None and self._guide.complete:
                 # The model could only say so, with one more run.
                 self._transcript.end_at(self._guide.ending)
-        return outcome, taken
+        return outcome, tokens, taken
 
     def _tell(self, made: Round, delta: Delta | None) -> None:
         """Record a round, and emit the `delta` of it. On the event loop, round after round."""

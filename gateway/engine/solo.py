@@ -160,7 +160,6 @@ class Solo:
 
     def _begin_run(self) -> None:
         # Each run has its own time, though all of them are one job of the thread.
-        self._pulse.end()
         self._pulse.begin()
         self._held.release()
 

@@ -146,15 +146,17 @@ class Transcript:
         self._final = self._sent + len(self._unsent)
 
     def _append(self, said: Said) -> None:
-        before = self._sent + len(self._unsent)
-        broken = self._decoder.unfinished
-        piece = self._decoder.push((said.id,))
+        start = self._sent + len(self._unsent)
+        piece, broke = self._decoder.push_whole(said.id), False
+        if piece is None:
+            broken = self._decoder.unfinished
+            piece = self._decoder.push((said.id,))
+            broke = broken and self._breaks(said.id, piece)
         # A broken character's U+FFFD belongs to the tokens before the one that broke it.
-        broke = broken and self._breaks(said.id, piece)
         own = self._give_back(piece) if broke else piece
         mark = TokenMark(own, self._round, self._ms)
-        end = before + len(piece)
-        self._waiting.append(_Placed(said, mark, before + broke, end, self.count))
+        end = start + len(piece)
+        self._waiting.append(_Placed(said, mark, start + broke, end, self.count))
         self.count += 1
         self._read(piece)
         if self.reason is None and self.count == self._limit:

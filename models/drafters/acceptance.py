@@ -60,7 +60,12 @@ class CopyConfidence:
 
     def estimates(self, matched: int, supports: Sequence[Support]) -> tuple[float, ...]:
         """Per token of a draft: the probability that it is accepted, given that all before are."""
-        return tuple([self.estimate(*key) for key in enumerate(supports, start=matched)])
+        scale, found = self._scale, list[float]()
+        for length, support in enumerate(supports, start=matched):
+            length = length if length < _LONGEST else _LONGEST
+            odds = _ODDS[support][length] * scale[_GROUP_OF_LENGTH[length]]
+            found.append(odds / (1 + odds))
+        return tuple(found)
 
     def observe(self, matched: int, support: Support, accepted: bool, rank: int = 0) -> None:
         surprise = accepted - self.estimate(matched, support, rank)
@@ -70,9 +75,7 @@ class CopyConfidence:
 
     def estimate(self, matched: int, support: Support, rank: int = 0) -> float:
         """The probability that a token is right, given that its `rank` earlier siblings are not."""
-        length = matched if matched < _LONGEST else _LONGEST
-        if rank:
-            odds = _ODDS_INSTEAD[rank > 1][length] * self._scale[_GROUP_INSTEAD]
-        else:
-            odds = _ODDS[support][length] * self._scale[_GROUP_OF_LENGTH[length]]
+        if not rank:
+            return self.estimates(matched, (support,))[0]
+        odds = _ODDS_INSTEAD[rank > 1][min(matched, _LONGEST)] * self._scale[_GROUP_INSTEAD]
         return odds / (1 + odds)

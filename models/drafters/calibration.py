@@ -61,23 +61,23 @@ class Curve:
         self._values, self._newer = rising(self._accepted, self._outcomes), 0
 
     def _known(self, probability: float, depth: int) -> float:
-        shift = self._shifts[min(depth, _DEPTHS - 1)]
+        shift = self._shifts[depth if depth < _DEPTHS else _DEPTHS - 1]
         value = self._interpolated(probability)
         if shift == 0:
             return value
         odds = value / (1 - value) * math.exp(shift)
-        return min(_MOST, max(_LEAST, odds / (1 + odds)))
+        return _clipped(odds / (1 + odds))
 
     def _interpolated(self, probability: float) -> float:
         values = self._values
         above = bisect.bisect(_KNOTS, probability)
         if above == 0:
-            return max(_LEAST, values[0] * max(probability, 0.0) / _KNOTS[0])
+            return _clipped(values[0] * probability / _KNOTS[0])
         if above == len(_KNOTS):
-            return min(_MOST, values[-1])
+            return _clipped(values[-1])
         low, high = _KNOTS[above - 1], _KNOTS[above]
         share = (probability - low) / (high - low)
-        return min(_MOST, max(_LEAST, values[above - 1] * (1 - share) + values[above] * share))
+        return _clipped(values[above - 1] * (1 - share) + values[above] * share)
 
 
 class Calibration:
@@ -96,6 +96,12 @@ class Calibration:
         """A token that is tried after others at the same place; the target's is the likeliest."""
         self.likeliest_sibling = Curve()
         """The same where the target draws."""
+
+
+def _clipped(value: float) -> float:
+    if value < _LEAST:
+        return _LEAST
+    return value if value < _MOST else _MOST
 
 
 def rising(accepted: Sequence[float], outcomes: Sequence[float]) -> list[float]:

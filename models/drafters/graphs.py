@@ -30,8 +30,11 @@ from models.slots import Slot
 
 Bound = TypeVar("Bound")
 
-_KEPT_BINDINGS = 64
+_KEPT_BINDINGS = 128
 _PAST, _PRESENT = "past.", "present."
+
+CHUNK = 256
+"""Entries that one run adds at most, so that a long prompt needs no more memory than this."""
 
 ENTRY_WIDTHS = (1, 2, 4, 8, 16)
 """Entries of a chain's first step in runs that are captured."""
@@ -95,11 +98,14 @@ class DrafterGraphs:
         buffers: Sequence[tuple[Any, Any]],
         steps: int,
         width: int | None = None,
+        entries: int = CHUNK,
     ) -> ChainGraph:
         """The graph of `steps` steps, bound to these K/V buffers of `slot`; with `width` for runs
-        over so many entries, which are captured."""
+        over so many entries, which are captured. On the host each small number of `entries` has a
+        binding of its own: to bind their inputs anew takes longer than to feed them."""
+        own = entries if self.provider.on_host and entries <= ENTRY_WIDTHS[-1] else 0
         return self._kept(
-            (False, steps, slot, width), lambda: self._chain(slot, buffers, steps, width)
+            (False, steps, slot, width, own), lambda: self._chain(slot, buffers, steps, width)
         )
 
     def _chain(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from models.draft import Draft
 from models.drafters.calibration import Curve
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedChain:
+class JudgedChain(NamedTuple):
     """Tokens in a row with the probabilities that they were judged by.
 
     `certain`: what the target says at a place settles whether the token there would have been

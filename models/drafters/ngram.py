@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from models.draft import Draft
@@ -61,7 +62,7 @@ class NgramDrafter:
     def reset(self, tokens: Sequence[int]) -> None:
         self._confidence = CopyConfidence()
         self._proposed: tuple[int, ...] = ()
-        self._support: tuple[Support, ...] = ()
+        self._support: Sequence[Support] = ()
         self._trie: Trie | None = None
         self._matched = 0
         self._tokens: list[int] = []
@@ -180,18 +181,16 @@ class NgramDrafter:
             copied.append(copied[-period])
         return tuple(copied)
 
-    def _supports(self) -> tuple[Support, ...]:
+    def _supports(self) -> list[Support]:
         """For each proposed token, what followed its context the last two times."""
-        tokens, last = self._tokens, self._tokens[-1]
-        supports = []
-        if self._matched == 1:
-            supports.append(self._behind_one.support(last, self._proposed[0], tokens))
-        else:
-            supports.append(self._behind_two.support((tokens[-2], last), self._proposed[0], tokens))
-        for token in self._proposed[1:]:
-            before, last = last, self._proposed[len(supports) - 1]
-            supports.append(self._behind_two.support((before, last), token, tokens))
-        return tuple(supports)
+        tokens, proposed = self._tokens, self._proposed
+        text = (*tokens[-2:], *proposed)
+        begin = len(text) - len(proposed)
+        if self._matched > 1:
+            return self._behind_two.supports(pairwise(text), proposed, tokens)
+        pairs = pairwise(text[begin - 1 :])
+        first = self._behind_one.support(tokens[-1], proposed[0], tokens)
+        return [first, *self._behind_two.supports(pairs, proposed[1:], tokens)]
 
     def _judge(self, before: int, last: int, token: int, matched: int) -> Support:
         if matched == 1:

@@ -46,7 +46,19 @@ class Positions:
 
     def support(self, ngram: Hashable, token: int, tokens: Sequence[int]) -> Support:
         """What followed `ngram` the last two times says about `token`."""
-        latest = self._latest.get(ngram)
-        if latest is None or (before := self._earlier[latest]) < 0:
-            return _ALONE
-        return _AGREED if tokens[latest] == token == tokens[before] else _DISPUTED
+        return self.supports((ngram,), (token,), tokens)[0]
+
+    def supports(
+        self, ngrams: Iterable[Hashable], behind: Sequence[int], tokens: Sequence[int]
+    ) -> list[Support]:
+        """The same of each n-gram, about the token of `behind` at its place."""
+        known, earlier, found = self._latest, self._earlier, list[Support]()
+        for ngram, token in zip(ngrams, behind, strict=False):
+            latest = known.get(ngram)
+            if latest is None or (before := earlier[latest]) < 0:
+                found.append(_ALONE)
+            elif tokens[latest] == token == tokens[before]:
+                found.append(_AGREED)
+            else:
+                found.append(_DISPUTED)
+        return found

@@ -10,14 +10,12 @@ from models.draft import Draft
 from models.drafters.bound import Entries, modules
 from models.drafters.chain import ChainDrafter, enough
 from models.drafters.drawing import Drawing
+from models.drafters.graphs import CHUNK
 from models.drafters.model import DrafterModel
 from models.drafters.state import DrafterState
 from models.drafters.trees import GraphCandidates
 from models.memory import PAD_TOKENS
 from models.slots import Slot
-
-CHUNK = 256
-"""Entries that one run adds at most, so that a long prompt needs no more memory than this."""
 
 
 class RecurrentDrafter(ChainDrafter):
@@ -46,7 +44,7 @@ class RecurrentDrafter(ChainDrafter):
         width = graphs.fixed_width(steps, entries)
         if width is not None:
             entries = self._between(entries.end - width, entries.end)
-        graph = graphs.chain(self._slot, self._state.buffers, steps, width)
+        graph = graphs.chain(self._slot, self._state.buffers, steps, width, entries.ids.size)
         self._prepare(graph, count)
         graph.run(self._slot, entries)
         self._note(entries)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from models.sampling.parameters import Sampling
 
+_NOTHING = Counter[int]()
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -69,7 +71,7 @@ class History:
         penalised = self.sampling.penalised
         if not (self.bias or forbidding or penalised):
             return None
-        return Patch(self, Counter(ahead) if penalised else Counter(), forbidding)
+        return Patch(self, Counter(ahead) if penalised and ahead else _NOTHING, forbidding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,27 @@ class Patch:
             rising.update(history.counts, self.ahead)
         rising.difference_update(listed)
         return self._changes(sorted(rising)) if rising else None
+
+    @property
+    def only_lowers(self) -> bool:
+        """Logits stay or fall, each by what was said so far alone."""
+        sampling = self.history.sampling
+        penalties = (sampling.presence_penalty, sampling.frequency_penalty)
+        falling = sampling.repetition_penalty >= 1 and min(penalties) >= 0
+        return falling and not (self.forbidding or self.history.bias)
+
+    def lowered(self, token: int, logit: float) -> float | None:
+        """What `Changes.apply` makes of it, where `only_lowers`; None: it stays."""
+        history, sampling = self.history, self.history.sampling
+        count = history.counts[token] + self.ahead[token]
+        if not count and token not in history.prompt:
+            return None
+        penalty = sampling.repetition_penalty
+        logit = logit / penalty if logit > 0 else logit * penalty
+        if count:
+            logit -= sampling.presence_penalty
+            logit -= sampling.frequency_penalty * count
+        return logit
 
     def _touched(self) -> Set[int]:
         history, ahead = self.history, self.ahead

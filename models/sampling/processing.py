@@ -62,6 +62,10 @@ def process(
 ) -> Distribution:
     """The distribution behind `row`, of the tokens that are `allowed` (None: all). `opened` is
     called whenever the whole row is looked at."""
+    if sampling.greedy and patch is not None and patch.only_lowers and allowed is None:
+        likeliest = _likeliest(row, patch)
+        if likeliest is not None:
+            return Distribution.single(likeliest)
     if allowed is not None and allowed.count <= _FEW:
         opened()
         head = _few(row, sampling, patch, allowed)
@@ -77,6 +81,20 @@ def process(
     if head.outside and not head.ranked:
         return Distribution.of_whole(whole())
     return _bounded(row, head, sampling, whole)
+
+
+def _likeliest(row: TargetRow, patch: Patch) -> int | None:
+    """The most likely token where logits only fall: no later than the first listed one that stays
+    as it is. None: all of them fell."""
+    best, most = -1, -math.inf
+    for token, logit in zip(row.ids.tolist(), row.values.tolist(), strict=True):
+        lowered = patch.lowered(token, logit)
+        left = logit if lowered is None else lowered
+        if left > most or (left == most and token < best):
+            best, most = token, left
+        if lowered is None:
+            return best
+    return None
 
 
 def resolve(

@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
     def tokens(self, draft: Sequence[int]) -> tuple[int, ...]:
         """The tokens the round advances by: the accepted path, then the bonus token."""
-        return (*(draft[index] for index in self.path), self.bonus)
+        return (*[draft[index] for index in self.path], self.bonus)
 
 
 def accept(draft: Draft, rows: Rows, sampler: Sampler, rule: Rule) -> Outcome:

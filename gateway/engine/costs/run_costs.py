@@ -91,9 +91,13 @@ class RunCosts:
         if tree or tokens + most > _LISTED:
             return [self.predict(load.run(own)) for own in range(most + 1)]
         slope = self._per_work * cached
-        shared = self._per_row * rows + self._per_past * (past + cached) + self._per_work * work
-        width = self._width
-        costs = [width(tokens + own) + shared + slope * own for own in range(most + 1)]
+        rest = self._per_row * rows + self._per_past * (past + cached) + self._per_work * work
+        scales, floors, costs = self._scales, self._floors, list[float]()
+        widths = self._widths[tokens : tokens + most + 1]
+        for ms, bucket in zip(widths, self._bucket[tokens:], strict=False):
+            ms, floor = ms * scales[bucket], floors[bucket]
+            costs.append((ms if ms > floor else floor) + rest)
+            rest += slope
         for own in range(min(LEAST_WIDTH, most + 1)):
             costs[own] += slope * (LEAST_WIDTH - own)
         return costs
