@@ -106,6 +106,9 @@ def _clipped(value: float) -> float:
 
 def rising(accepted: Sequence[float], outcomes: Sequence[float]) -> list[float]:
     """The shares accepted / outcomes, neighbours pooled until they do not fall."""
+    shares = [hits / trials for hits, trials in zip(accepted, outcomes, strict=True)]
+    if shares == sorted(shares):
+        return shares
     blocks: list[tuple[float, float, int]] = []
     for hits, trials in zip(accepted, outcomes, strict=True):
         block = (hits, trials, 1)

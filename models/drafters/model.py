@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ class LearnedDrafter(ABC):
         logsumexp: NDArray[np.float32],
     ) -> Draft:
         """A chain of the likeliest tokens, whose logits are `values` [n]."""
-        shares: list[float] = np.exp(values - logsumexp).tolist()
+        logits, totals = values.tolist(), logsumexp.tolist()
+        shares = [math.exp(logit - total) for logit, total in zip(logits, totals, strict=True)]
         self._judged = judged = JudgedChain(tokens, shares, self._model.calibration.greedy)
         return Draft(tuple(tokens), confidence=judged.confidence(), source=self.name)
 

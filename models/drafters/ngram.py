@@ -52,6 +52,7 @@ class NgramDrafter:
     def __init__(self, settings: NgramSettings | None = None, branches: int = 1) -> None:
         self._settings = settings or NgramSettings()
         self._branches = branches
+        self._decays = [_DECAY**rank for rank in range(self._settings.candidates)]
         self.reset(())
 
     @property
@@ -110,34 +111,29 @@ class NgramDrafter:
 
     def _find(self) -> tuple[int, int]:
         """Where what is said for the most goes on, and the length of the match behind it."""
-        tokens = self._tokens
-        votes: dict[int, float] = {}
-        best: dict[int, Occurrence] = {}
-        for rank, occurrence in self._candidates():
-            token, matched = tokens[occurrence.start], occurrence.matched
-            votes[token] = votes.get(token, 0.0) + _WEIGHTS[min(matched, _FAR)] * _DECAY**rank
-            if token not in best or matched > best[token].matched:
-                best[token] = occurrence
-        if not votes:
-            return -1, 0
-        return best[max(votes, key=lambda token: votes[token])]
-
-    def _candidates(self) -> Iterator[tuple[int, Occurrence]]:
-        """Earlier occurrences of the last two tokens, then of the last one alone, each with its
-        rank among its like, most recent first."""
         tokens, most = self._tokens, self._settings.candidates
-        if not tokens:
-            return
+        votes: dict[int, float] = {}
+        best: dict[int, tuple[int, int]] = {}
         longer: Sequence[int] = ()
         if len(tokens) > 1:
             longer = self._behind_two.recent((tokens[-2], tokens[-1]), most)
-            for rank, position in enumerate(longer):
-                yield rank, Occurrence(position, self._match_length(position))
-        if self._settings.shortest == 1:
+            for position, decay in zip(longer, self._decays, strict=False):
+                token, matched = tokens[position], self._match_length(position)
+                weight = _WEIGHTS[matched if matched < _FAR else _FAR] * decay
+                votes[token] = votes.get(token, 0.0) + weight
+                if token not in best or matched > best[token][1]:
+                    best[token] = position, matched
+        if tokens and self._settings.shortest == 1:
             known = set(longer)
-            for rank, position in enumerate(self._behind_one.recent(tokens[-1], most)):
+            single = self._behind_one.recent(tokens[-1], most)
+            for position, decay in zip(single, self._decays, strict=False):
                 if position not in known:
-                    yield rank, Occurrence(position, 1)
+                    token = tokens[position]
+                    votes[token] = votes.get(token, 0.0) + _WEIGHTS[1] * decay
+                    best.setdefault(token, (position, 1))
+        if not votes:
+            return -1, 0
+        return best[max(votes, key=votes.__getitem__)]
 
     def _occurrences(self, budget: int) -> list[Occurrence]:
         """Of the best, `branches` that go on differently within `budget` tokens."""
