@@ -12,13 +12,12 @@ from gateway.engine.costs.streams import Stream, Streams
 from gateway.engine.drafters import Drafters
 from gateway.engine.drafting import Drafting
 from gateway.engine.observer import UNOBSERVED, Observer
-from gateway.engine.pacing import Pacer
+from gateway.engine.output import Output
 from gateway.engine.policies.make import make_policy
 from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.record import Record, Round
 from gateway.engine.record import now as clock_ms
 from gateway.engine.requests import (
-    Delta,
     Event,
     Finished,
     GenerationRequest,
@@ -28,7 +27,7 @@ from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
 from gateway.engine.solo import Rounds, Solo, now
-from gateway.engine.transcript import Said, Transcript
+from gateway.engine.transcript import Said
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
 from models.draft import Draft
@@ -92,14 +91,7 @@ class Answer:
     ) -> None:
         self._request = request
         self._resources = resources
-        self._emit = emit
         speculation = request.speculation
-        self._record = Record(
-            prompt_tokens=len(request.prompt),
-            policy=speculation.policy if speculation.drafts else "off",
-            # What rule `synthetic` accepts is no acceptance.
-            observer=UNOBSERVED if speculation.rule == "synthetic" else resources.observer,
-        )
         self._rule = make_rule(
             speculation.rule,
             acceptance=speculation.acceptance,
@@ -112,10 +104,13 @@ class Answer:
         self._sampler = Sampler(request.sampling, request.prompt, self._endings)
         room = resources.context_length - len(request.prompt)
         limit = room if request.max_tokens is None else min(request.max_tokens, room)
-        self._transcript = Transcript(request, resources.tokenizer, self._endings, limit)
-        self._pacer: Pacer | None = None
-        if speculation.pacing == "even":
-            self._pacer = Pacer(emit, asyncio.get_running_loop())
+        record = Record(
+            prompt_tokens=len(request.prompt),
+            policy=speculation.policy if speculation.drafts else "off",
+            # What rule `synthetic` accepts is no acceptance.
+            observer=UNOBSERVED if speculation.rule == "synthetic" else resources.observer,
+        )
+        self._output = Output(request, resources.tokenizer, self._endings, limit, record, emit)
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
         self._accept_ms = 0.0
@@ -143,13 +138,13 @@ class Answer:
         request = self._request
         scores = None
         if scored is not None:
-            self._emit(scored)
+            self._output.emit(scored)
         elif request.prompt_logprobs:
             scores = PromptScores(request.prompt, request.top_logprobs or 0)
         reuse = request.reuse_prefix and scores is None
         lease = await self._resources.acquire(request.prompt, reuse, request.key)
         try:
-            self._record.mark_started(lease.shared)
+            self._output.record.mark_started(lease.shared)
             if request.speculation.drafts:
                 # Not before: of those that wait in the queue none has more than its text.
                 await self._resources.read_prediction(request)
@@ -160,28 +155,26 @@ class Answer:
             if request.speculation.drafts:
                 self._resources.remember(request, self._said)
         finally:
-            if self._pacer is not None:
-                self._pacer.flush()
+            self._output.flush()
             self._resources.release(lease.slot)
-        self._emit(self._finished())
+        self._output.emit(self._finished())
 
     def cancel(self) -> None:
         """Emit what is held back, and the end."""
-        self._transcript.close()
-        self._say()
-        self._emit(self._finished())
+        self._output.cancel()
+        self._output.emit(self._finished())
 
     def ended(self, failure: BaseException | None) -> None:
         """Nothing follows, whatever the reason."""
-        reason = self._transcript.reason or "abandoned"
-        self._record.mark_ended(reason if failure is None else "failed")
+        reason = self._output.reason or "abandoned"
+        self._output.record.mark_ended(reason if failure is None else "failed")
 
     def _finished(self) -> Finished:
-        reason = self._transcript.reason
+        reason = self._output.reason
         assert reason is not None, "an answer ends for a reason"
         speculation = self._request.speculation
-        self._record.accept_ms = self._accept_ms
-        timings = self._record.timings(
+        self._output.record.accept_ms = self._accept_ms
+        timings = self._output.record.timings(
             drafter=speculation.drafter if speculation.drafts else "off",
             policy=speculation.policy if speculation.drafts else "off",
             rule=speculation.rule,
@@ -189,7 +182,7 @@ class Answer:
         )
         if speculation.rule != "synthetic":
             self._resources.drafters.count(timings.by_drafter)
-        return Finished(reason, self._record.usage(), timings, self._transcript.stop)
+        return Finished(reason, self._output.record.usage(), timings, self._output.stop)
 
     async def _prefill(self, slot: Slot, scores: PromptScores | None) -> Rows:
         """Run what the slot lacks of the prompt; the row behind its last token."""
@@ -208,21 +201,21 @@ class Answer:
             slot.commit(chunk)
             if last:
                 break
-        self._record.prefill_ms = (time.perf_counter() - started) * 1e3
+        self._output.record.prefill_ms = (time.perf_counter() - started) * 1e3
         if scores is not None:
-            self._emit(scores.event())
+            self._output.emit(scores.event())
         return RowsFrom(verified.result, wanted - 1)
 
     async def _decode(self, slot: Slot, rows: Rows) -> None:
         """The first token from `rows`, which the next run overwrites; rounds until the end."""
-        if self._transcript.reason is not None:
+        if self._output.reason is not None:
             return  # no token is wanted
         (token,) = self._accept(rows, Draft())[1]
-        self._say()
+        self._output.say()
         stream = self._resources.streams.enter(slot)
         try:
             drafting = self._begin_drafting(stream, token)
-            while self._transcript.reason is None:
+            while self._output.reason is None:
                 if self._goes_alone(drafting):
                     token = await self._alone(stream, token, drafting)
                 else:
@@ -234,7 +227,7 @@ class Answer:
         """Whether the next rounds may be made on the thread of the runs. What is spread in time,
         what moves K/V between runs, and drafters with a thread of their own need the event loop."""
         service = self._resources.service
-        if self._pacer is not None or self._request.speculation.branches > 1:
+        if self._output.paced or self._request.speculation.branches > 1:
             return False
         elsewhere = service.overlaps and drafting is not None and drafting.learned
         return service.idle and len(self._resources.streams) == 1 and not elsewhere
@@ -244,7 +237,7 @@ class Answer:
 
         def rounds(solo: Solo) -> int:
             following = token
-            while self._transcript.reason is None and not solo.wanted:
+            while self._output.reason is None and not solo.wanted:
                 following = now(self._round(stream, following, drafting, solo))
                 solo.relay.post()
             return following
@@ -272,13 +265,12 @@ class Answer:
             draft,
             outcome.path,
             taken,
-            said=self._transcript.count,
+            said=self._output.count,
             draft_ms=0.0 if drafting is None else drafting.spent_ms,
             verify_ms=verified.run_ms,
             ended=clock_ms(),
         )
-        paced = self._pacer is not None
-        rounds.tell(self._tell, made, None if paced else self._transcript.take())
+        rounds.tell(self._output.tell, made, self._output.take())
         clock.stop(verified)
         return outcome.bonus
 
@@ -294,7 +286,7 @@ class Answer:
     def _begin_drafting(self, stream: Stream, token: int) -> Drafting | None:
         """Drafters that know the prompt and the answer's first token."""
         speculation = self._request.speculation
-        if not speculation.drafts or self._transcript.reason is not None:
+        if not speculation.drafts or self._output.reason is not None:
             return None
         cascade = self._resources.make_drafters(self._request, stream.slot, self._sampler)
         policy = make_policy(speculation, self._resources.costs)
@@ -311,7 +303,7 @@ class Answer:
         if self._compacted is not None and rounds.overlaps:
             # Drafts have a thread of their own: what they read is in place first.
             await asyncio.shield(self._compacted)
-        return await drafting.propose(self._transcript.left - 1, self._rule.trim, rounds)
+        return await drafting.propose(self._output.left - 1, self._rule.trim, rounds)
 
     def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, tuple[int, ...], int]:
         """What stands of `draft` goes into the transcript: the tokens of the round, and how many of
@@ -333,33 +325,11 @@ class Answer:
                 for token, source, row in zip(tokens, sources, behind, strict=True)
             ]
         self._accept_ms += (time.perf_counter() - started) * 1e3
-        taken = self._transcript.add(said, self._record.elapsed_ms())
+        taken = self._output.add(said)
         self._said += tokens[:taken]
-        if self._transcript.reason is None:
+        if self._output.reason is None:
             self._sampler.commit(tokens)
             if self._guide is not None and self._guide.complete:
                 # The model could only say so, with one more run.
-                self._transcript.end_at(self._guide.ending)
+                self._output.end_at(self._guide.ending)
         return outcome, tokens, taken
-
-    def _tell(self, made: Round, delta: Delta | None) -> None:
-        """Record a round, and emit the `delta` of it. On the event loop, round after round."""
-        self._record.mark_round(made)
-        if self._pacer is not None:
-            self._say()
-        elif delta is not None:
-            self._emit(self._record.tell(delta))
-
-    def _say(self) -> None:
-        """Emit what became final."""
-        self._record.mark_tokens(self._transcript.count)
-        if self._pacer is not None and self._transcript.reason is None:
-            deltas = self._transcript.take_each()
-            deltas[:1] = map(self._record.tell, deltas[:1])
-            self._pacer.add(deltas)
-            return
-        if self._pacer is not None:
-            self._pacer.flush()
-        delta = self._transcript.take()
-        if delta is not None:
-            self._emit(self._record.tell(delta))
