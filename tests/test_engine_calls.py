@@ -12,11 +12,12 @@ import pytest
 
 from gateway.calls.reader import AnswerReader
 from gateway.calls.scope import CallScope
+from gateway.engine.constraints import Constraints
 from gateway.engine.requests import Speculation
 from models.errors import UserError
 from models.sampling.parameters import Sampling
 from tests.calls_support import HERMES
-from tests.constraints_support import json_schema, lark
+from tests.constraints_support import compiler_of, json_schema, lark
 from tests.engine_support import OFF, TestEngine, ask, is_idle, make_prompt, running
 from tests.test_constraints_lenient import DEEP
 
@@ -54,6 +55,9 @@ async def test_an_answer_of_one_call_ends_behind_it(engine: TestEngine, way: Spe
 async def test_what_is_lenient_ends_no_answer(engine: TestEngine) -> None:
     """Behind the first value the grammar grows too large: the rest is what the model writes."""
     strict = json_schema(DEEP, "tools")
+    await engine.constraints.close()
+    # However busy the machine is.
+    engine.constraints = Constraints(compiler_of(engine.package), seconds=300.0)
     fields = {"ignore_eos": False, "max_tokens": 60, "sampling": HOT}
     with pytest.raises(UserError, match="grew too large") as failed:
         await ask(engine, PROMPT, **fields, constraint=strict)
