@@ -103,12 +103,16 @@ class Binding:
 
     def feed_rows(self, name: str, rows: TokenRows, start: int, count: int) -> None:
         """Have input `name` [count, F] read from `rows` from `start` on."""
-        place = (rows.at(start), (count, rows.width))
-        if self._placed.get(name) != place:
-            address, shape = place
-            self._binding.bind_input(name, rows.memory, 0, rows.kind, list(shape), address)
+        self.feed_at(name, rows.memory, rows.at(start), (count, rows.width), rows.kind)
+
+    def feed_at(
+        self, name: str, memory: str, address: int, shape: tuple[int, ...], kind: type[np.generic]
+    ) -> None:
+        """Have input `name` read from `address` in `memory`, which the caller keeps."""
+        if self._placed.get(name) != (address, shape):
+            self._binding.bind_input(name, memory, 0, kind, list(shape), address)
             self._changes += 1
-            self._placed[name] = place
+            self._placed[name] = (address, shape)
 
     def lend(self, name: str, values: NDArray[Any]) -> None:
         """Have input `name` read `values` themselves, which the caller keeps and may change."""

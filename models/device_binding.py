@@ -18,13 +18,16 @@ from models.buffers import place
 from models.capture import Captures
 from models.providers import Provider
 from models.runs import Runs
+from models.transfers import Piece
 
 HOST_INPUTS = ("total_length",)
 """Inputs, by the beginning of their names, that kernels on a device read in the host's memory."""
 
 
 class DeviceBinding(Binding):
-    """With `keep` its runs are captured: it must be bound whole before, and not again after."""
+    """Once it is bound whole its small inputs and outputs may be gathered (`gather`), so that each
+    run has one copy to the device and one back; with `keep` its runs are captured as well. Neither
+    is bound again after that."""
 
     def __init__(self, session: Any, provider: Provider, captures: Captures, runs: Runs) -> None:
         super().__init__(session, runs)
@@ -36,11 +39,33 @@ class DeviceBinding(Binding):
         self._lent: dict[str, tuple[NDArray[Any], Any]] = {}
         self._stale: set[str] = set()
         self._fetched: dict[str, tuple[NDArray[Any], Any]] = {}
+        self._sent: Piece | None = None
+        self._received: Piece | None = None
 
     def keep(self) -> None:
         """Have every run from now on captured, or replayed."""
         assert self._graph is None, "it has a graph"
         self._graph = self._captures.new()
+
+    def gather(self) -> None:
+        """Have what is fed and lent by now sent in one piece from now on, and what is collected
+        fetched in one. Their shapes stay as they are."""
+        assert self._sent is None, "it is gathered once"
+        fed = {name: value.numpy() for name, (_, value) in self._places.items()}
+        lent = {name: values for name, (values, _) in self._lent.items()}
+        self._sent = Piece({**fed, **lent}, self._provider)
+        for name, array in self._sent.arrays.items():
+            array[...] = fed[name] if name in fed else lent[name]
+            where = (self._provider.memory, self._sent.addresses[name])
+            self.feed_at(name, *where, array.shape, array.dtype.type)
+        fetched = {name: values for name, (values, _) in self._fetched.items()}
+        self._received = Piece(fetched, self._provider)
+        for name, array in self._received.arrays.items():
+            where = (self._provider.memory, self._received.addresses[name])
+            self.collect_at(name, *where, array.shape, array.dtype.type)
+        self._places.clear()
+        self._lent = {name: (values, None) for name, values in lent.items()}
+        self._fetched = {name: (values, None) for name, values in fetched.items()}
 
     def has_input(self, name: str) -> bool:
         return name in self._inputs
@@ -50,6 +75,9 @@ class DeviceBinding(Binding):
             return  # the standard lowering has no use for some
         if name.startswith(HOST_INPUTS):
             super().feed(name, values)
+            return
+        if self._sent is not None:
+            self._sent.arrays[name][...] = values
             return
         values = np.asarray(values, order="C")
         shape, value = self._places.get(name, (None, None))
@@ -69,6 +97,7 @@ class DeviceBinding(Binding):
             return
         known = self._lent.get(name)
         if known is None or known[0].shape != values.shape:
+            assert self._sent is None, "what is gathered is not bound again"
             value = place(values, self._provider)
             self._bind_input(name, value)
         else:
@@ -85,20 +114,35 @@ class DeviceBinding(Binding):
         return array
 
     def borrow(self, name: str, values: NDArray[Any]) -> None:
+        assert self._received is None, "what is gathered is not bound again"
         value = place(values, self._provider)
         self._fetched[name] = (values, value)
         self._bind_output(name, value)
 
     def run(self, why: str = "") -> None:
-        for name, (values, value) in self._lent.items():
-            # What nobody can write to is as it was.
-            if values.flags.writeable or name in self._stale:
-                value.update_inplace(np.asarray(values, order="C"))
-        self._stale.clear()
+        self._send()
         if self._graph is None:
             options = self._captures.leave_out(why or "fixed")
         else:
             options = self._captures.enter(self._graph, self._changes)
         self._runs.run(self._session, self._binding, options)
-        for values, value in self._fetched.values():
-            values[...] = value.numpy()
+        self._fetch()
+
+    def _send(self) -> None:
+        for name, (values, value) in self._lent.items():
+            # What nobody can write to is as it was.
+            if not values.flags.writeable and name not in self._stale:
+                continue
+            if self._sent is None:
+                value.update_inplace(np.asarray(values, order="C"))
+            else:
+                self._sent.arrays[name][...] = values
+        self._stale.clear()
+        if self._sent is not None:
+            self._sent.send()
+
+    def _fetch(self) -> None:
+        if self._received is not None:
+            self._received.fetch()
+        for name, (values, value) in self._fetched.items():
+            values[...] = value.numpy() if self._received is None else self._received.arrays[name]

@@ -185,6 +185,7 @@ class FixedRuns:
         )
         self._feed_first(binding, slots, width, features)
         self._workspace.bind(binding, count * width)
+        binding.gather()
         if session.capturing:
             binding.keep()
         ids = np.zeros((1, count * width), dtype=np.int64)

@@ -44,5 +44,7 @@ def for_device(package: Package, directory: Path) -> Package:
 
 def addresses(binding: Any) -> list[int]:
     """Of everything that a device binding keeps on the device."""
+    if binding._sent is not None:
+        return [*binding._sent.addresses.values(), *binding._received.addresses.values()]
     kept = (*binding._places.values(), *binding._lent.values(), *binding._fetched.values())
     return [value.data_ptr() for _, value in kept]

@@ -6,11 +6,12 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from models import buffers, device_binding
+from models import buffers, device_binding, transfers
 from models.capture import GraphStatus, total
 from models.fixed_runs import WIDTHS, fast_tokens
 from models.package import Package, load_package
@@ -159,6 +160,7 @@ def test_addresses_stay_and_nothing_is_allocated_between_replays(
 
     monkeypatch.setattr(device_binding, "place", refuse)
     monkeypatch.setattr(buffers, "place", refuse)
+    monkeypatch.setattr(transfers, "place", refuse)
     for width in (4, 1, 3):
         if width == 4:
             target.run([Row(slot, PROMPT[24 : 24 + width], logits=1) for slot in slots])
@@ -166,6 +168,34 @@ def test_addresses_stay_and_nothing_is_allocated_between_replays(
         else:
             with pytest.raises(AssertionError, match="allocates"):
                 target.run([Row(slot, PROMPT[:width], logits=1) for slot in slots])
+
+
+def test_a_replay_has_one_copy_to_the_device_and_one_back(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = target.make_slots(2, CONTEXT)
+    for slot in slots:
+        prefill(target, slot, PROMPT[:20])
+    rows = [Row(slot, PROMPT[20:24], logits=4) for slot in slots]
+    (first, _) = target.run(rows)
+    copies: list[str] = []
+    for way in ("send", "fetch"):
+        real = getattr(transfers.Piece, way)
+
+        def counted(piece: transfers.Piece, way: str = way, real: Any = real) -> None:
+            copies.append(way)
+            real(piece)
+
+        monkeypatch.setattr(transfers.Piece, way, counted)
+    assert target._fixed is not None
+    (fixed,) = target._fixed._runs.values()
+    binding = fixed.binding
+    assert isinstance(binding, device_binding.DeviceBinding)
+    values = (*binding._lent.values(), *binding._fetched.values())
+    assert [value for _, value in values if value is not None] == [], "nothing moves alone"
+    (again, _) = target.run(rows)
+    assert copies == ["send", "fetch"]
+    assert again.top_ids.tolist() == first.top_ids.tolist()
 
 
 def test_another_thread_may_not_replay(target: Target) -> None:

@@ -116,6 +116,7 @@ class FixedChainGraph(ChainGraph):
         self._totals[...] = capacity
         feed_entries(binding, slot, spec.reads, Entries(np.zeros(width, dtype=np.int64), 0))
         self._feed_drawing(1.0, 1.0, 1)
+        binding.gather()
         binding.keep()
 
     def draw(

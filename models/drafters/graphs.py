@@ -138,6 +138,7 @@ class DrafterGraphs:
         assert spec.reads is not None, "heads read a feature"
         feed_features(binding, slot, spec.reads, 0, 1)
         collect_heads(binding, spec)
+        binding.gather()
         binding.keep()
         return binding
 
