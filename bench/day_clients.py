@@ -13,7 +13,7 @@ import orjson
 
 Outcome = Literal["answered", "refused", "away", "broken"]
 
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.2
 """Between a refusal and the next request."""
 
 ANSWER_SECONDS = 120.0
@@ -21,21 +21,34 @@ ENDINGS = ("response.completed", "response.incomplete", "response.failed", "erro
 CLOSED = frozenset({1001, 1012, 1013})
 """Codes with which a gateway says that it closes a socket, and why."""
 
+BUSY = frozenset({"loading", "queue_full", "queue_timeout", "closed with 1013"})
+"""Reasons of a gateway that has much to do: they may come at any time of the day."""
+
+NO_KEY = frozenset({"invalid_api_key", "handshake 401"})
+"""Reasons of who was refused for the key."""
+
+FAILED = "failed: "
+LEAVING = ("draining", "handshake 503", "closed with 10", "cut", FAILED)
+"""Beginnings of what a gateway says that stops, or is not back yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of one request, `at` seconds after the day began: `answered`; `refused` with a
-    reason; `away`: nobody listened; `broken`: neither."""
+    """What became of one request, asked `at` seconds after the day began and ended so many
+    `seconds` later: `answered`; `refused` with a reason; `away`: nobody listened; `broken`:
+    neither."""
 
     kind: str
     at: float
     outcome: Outcome
     reason: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A gateway that was killed `after` so many seconds of a switch, and what came of it."""
+    """A gateway that was killed `after` so many seconds of a switch, and whether the next one
+    served both packages."""
 
     after: float
     came_back: bool
@@ -44,7 +57,8 @@ class Kept:
 
 @dataclass(slots=True)
 class Traffic:
-    """What all clients share. `away` are the spans of the day without a gateway, ends included."""
+    """What all clients share. Spans of the day, ends included: `away` without a gateway that takes
+    requests, `unkeyed` in which the clients' key is none any more."""
 
     url: str
     models: Sequence[str]
@@ -53,6 +67,7 @@ class Traffic:
     started: float = field(default_factory=time.monotonic)
     told: list[Told] = field(default_factory=list)
     away: list[tuple[float, float]] = field(default_factory=list)
+    unkeyed: list[tuple[float, float]] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -63,8 +78,14 @@ class Traffic:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
-    def was_away(self, told: Told) -> bool:
-        return any(begin <= told.at <= end for begin, end in self.away)
+    def is_explained(self, told: Told) -> bool:
+        """Whether it was turned away for something that was done at that time."""
+        if told.reason in BUSY:
+            return True
+        if told.reason in NO_KEY:
+            return _within(self.unkeyed, told)
+        leaving = told.outcome == "away" or told.reason.startswith(LEAVING)
+        return leaving and _within(self.away, told)
 
     async def ask_all_day(self, client: int) -> None:
         """One request after another, of all kinds and models, until the day has ended."""
@@ -89,14 +110,13 @@ class Traffic:
             ):
                 refusal = await ask(session, body)
         except aiohttp.ClientConnectorError as error:
-            return Told(kind, self.now, "away", str(error))
+            return Told(kind, at, "away", str(error), self.now - at)
         except aiohttp.WSServerHandshakeError as error:
-            return Told(kind, at, "refused", f"handshake {error.status}")
+            return Told(kind, at, "refused", f"handshake {error.status}", self.now - at)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            return Told(kind, at, "broken", f"{type(error).__name__}: {error}")
-        if refusal is None:
-            return Told(kind, at, "answered")
-        return Told(kind, at, "refused", refusal)
+            return Told(kind, at, "broken", f"{type(error).__name__}: {error}", self.now - at)
+        outcome: Outcome = "answered" if refusal is None else "refused"
+        return Told(kind, at, outcome, refusal or "", self.now - at)
 
     async def _whole(self, session: aiohttp.ClientSession, body: Mapping[str, Any]) -> str | None:
         async with session.post(f"{self.url}/v1/responses", json=body) as response:
@@ -140,8 +160,15 @@ class Traffic:
                     return _ending(event)
 
 
+def _within(spans: Sequence[tuple[float, float]], told: Told) -> bool:
+    return any(begin <= told.at + told.seconds and told.at <= end for begin, end in spans)
+
+
 def _code(answer: Mapping[str, Any]) -> str:
-    code: str = answer["error"]["code"]
+    error = answer.get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), str):
+        raise ValueError("a refusal without a code")
+    code: str = error["code"]
     return code
 
 
@@ -149,6 +176,5 @@ def _ending(event: Mapping[str, Any]) -> str | None:
     if event["type"] == "error":
         return _code(event)
     if event["type"] == "response.failed":
-        message: str = event["response"]["error"]["message"]
-        return message
+        return FAILED + str(event["response"]["error"]["message"])
     return "cut" if event["response"]["status"] == "cancelled" else None

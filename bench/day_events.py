@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 
-from bench.day_clients import ANSWER_SECONDS, Kept, Traffic
+from bench.day_clients import ANSWER_SECONDS, NO_KEY, Kept, Traffic
 from bench.gateway_process import GatewayProcess, free_port, running_gateway
 from bench.setup import Setup, progress
 from models.errors import UserError
@@ -22,11 +23,11 @@ from models.package import load_package
 
 NAME = "operator"
 KEYS = ("the-key-of-the-morning", "the-key-of-the-evening")
-NO_KEY = frozenset({"invalid_api_key", "handshake 401"})
-"""Reasons of who was refused for the key."""
+MOST_PAUSE, LEAST_PAUSE = 0.1, 0.01
+"""Shares of the day between two events. What loading takes is taken off the pauses."""
 
-SETTLE = 0.1
-"""Share of the day between two events, at most."""
+
+_HELLO: Mapping[str, object] = MappingProxyType({"input": "Say hello.", "max_output_tokens": 8})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,27 @@ class Event:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """`loads`: whether a package is loaded for it."""
+
+    name: str
+    do: Callable[[], Awaitable[object]]
+    loads: bool = True
+
+
 class Day:
-    """One gateway with two packages, its clients, and its operator."""
+    """One gateway with two packages, its clients, and its operator.
+
+    It takes about `seconds`: more only where loading alone does.
+    """
 
     def __init__(self, setup: Setup, second: Path, directory: Path, seconds: float) -> None:
         self._setup = setup
         self._keys = directory / "keys"
         self._keys.write_text(f"{NAME}:{KEYS[0]}\n")
-        self._pause = seconds * SETTLE
+        self._seconds = seconds
+        self._load_seconds = 0.0
         self._stack = AsyncExitStack()
         self._gateway: GatewayProcess | None = None
         self._names = (setup.package.manifest.name, load_package(second).manifest.name)
@@ -64,39 +78,53 @@ class Day:
         self.events: list[Event] = []
 
     async def live(self, clients: int) -> None:
+        acts = self._acts()
         try:
+            begun = time.monotonic()
             await self._start()
+            self._load_seconds = time.monotonic() - begun
+            self.traffic.started = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 for client in range(clients):
                     group.create_task(self.traffic.ask_all_day(client))
-                for name, act in self._acts():
-                    await asyncio.sleep(self._pause)
-                    await self._do(name, act)
-                await asyncio.sleep(self._pause)
+                for index, act in enumerate(acts):
+                    await asyncio.sleep(self.pause(acts[index:]))
+                    await self._do(act)
+                await asyncio.sleep(self.pause([]))
                 self.traffic.ended = True
         finally:
             await self._stack.aclose()
 
-    def _acts(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+    def pause(self, left: Sequence[Act]) -> float:
+        """Seconds before the first of the acts that are left."""
+        loading = self._load_seconds * sum(act.loads for act in left)
+        free = (self._seconds - self.traffic.now - loading) / (len(left) + 1)
+        least, most = self._seconds * LEAST_PAUSE, self._seconds * MOST_PAUSE
+        return min(max(free, least), most)
+
+    def _acts(self) -> list[Act]:
         first, second = self._names
         return [
-            ("load the second", lambda: self._change("load", second)),
-            ("unload it for lack of use", self._idle),
-            ("switch to it", lambda: self._change("switch", second)),
-            ("switch back", lambda: self._change("switch", first)),
-            ("load the default anew", lambda: self._change("switch", first)),
-            ("change the keys", self._change_keys),
-            ("drain and start again", self._restart),
+            Act("load the second", lambda: self._change("load", second)),
+            Act("unload it for lack of use", self._idle),
+            Act("switch to it", lambda: self._change("switch", second)),
+            Act("switch back", lambda: self._change("switch", first)),
+            Act("load the default anew", lambda: self._change("switch", first)),
+            Act("change the keys", self._change_keys, loads=False),
+            Act("drain and start again", self._restart),
         ]
 
-    async def _do(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
-        progress(f"day: {name}")
+    async def _do(self, act: Act) -> None:
+        progress(f"day: {act.name}")
         at, problem = self.traffic.now, None
         try:
-            await act()
+            await act.do()
         except (UserError, aiohttp.ClientError, OSError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
-        self.events.append(Event(name, at, self.traffic.now - at, problem))
+        took = self.traffic.now - at
+        if act.loads:
+            self._load_seconds = max(self._load_seconds, took)
+        self.events.append(Event(act.name, at, took, problem))
 
     async def _start(self) -> None:
         self._gateway = await self._stack.enter_async_context(
@@ -145,6 +173,7 @@ class Day:
     async def _change_keys(self) -> None:
         assert self._gateway is not None, "it was started"
         self._keys.write_text(f"{NAME}:{KEYS[1]}\n")
+        begun = self.traffic.now
         self._gateway.signal(signal.SIGHUP)
         async with asyncio.timeout(10), aiohttp.ClientSession() as session:
             headers = {"Authorization": f"Bearer {KEYS[1]}"}
@@ -160,6 +189,7 @@ class Day:
             while not any(told.reason in NO_KEY for told in self.traffic.told):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         self.traffic.key = KEYS[1]
+        self.traffic.unkeyed.append((begun, self.traffic.now))
 
     async def _restart(self) -> None:
         away = self.traffic.now
@@ -179,53 +209,60 @@ async def live_a_day(
 
 async def kills(setup: Setup, second: Path, count: int) -> list[Kept]:
     """Gateways that are killed while they switch packages, at moments that differ, and whether the
-    next one serves as if nothing had been."""
+    next one serves as if nothing had been. Each is the next one of the one before.
+
+    Raises `UserError` where the first one does not serve.
+    """
     names = (setup.package.manifest.name, load_package(second).manifest.name)
     random = Random(0)
-    took, found = 1.0, list[Kept]()
+    after, found = 0.0, list[Kept]()
     for number in range(count + 1):
-        after = None if number == 0 else random.uniform(0, took)
-        async with running_gateway(setup, packages=second, queue=8) as gateway:
-            begun = time.monotonic()
-            problem = await _switch(gateway, names[1], after)
-        if after is None:
-            took = time.monotonic() - begun
-            continue
-        async with running_gateway(setup, packages=second) as gateway:
-            for name in names:
-                problem = problem or await _asked(gateway.url, name)
-        progress(f"day: {number} of {count} killed")
-        found.append(Kept(after, problem is None, problem))
+        try:
+            async with running_gateway(setup, packages=second, queue=8) as gateway:
+                took = await _serve_both(gateway.url, names)
+                if number:
+                    found.append(Kept(after, came_back=True))
+                if number < count:
+                    after = random.uniform(0, took)
+                    await _kill_in_switch(gateway, names[0], after)
+        except (UserError, aiohttp.ClientError, OSError) as error:
+            if number == 0:
+                raise UserError(
+                    f"the gateway does not serve: {error}", code="gateway_failed"
+                ) from None
+            found.append(Kept(after, came_back=False, problem=str(error)))
+        progress(f"day: {number} of {count} killed gateways came back")
     return found
 
 
-async def _switch(gateway: GatewayProcess, name: str, after: float | None) -> str | None:
+async def _serve_both(url: str, names: tuple[str, str]) -> float:
+    """Have the first package answer, then the second one as the default; seconds of the switch.
+    Raises `UserError` for what does not."""
+    await _post(url, "responses", {**_HELLO, "model": names[0]})
+    begun = time.monotonic()
+    await _post(url, "packages/switch", {"model": names[1]})
+    took = time.monotonic() - begun
+    await _post(url, "responses", _HELLO)
+    return took
+
+
+async def _kill_in_switch(gateway: GatewayProcess, name: str, after: float) -> None:
     """Begin a switch under a stream, and kill the gateway in the middle of it."""
-    async with aiohttp.ClientSession() as session:
-        streaming = asyncio.create_task(_asked(gateway.url, None))
-        url = f"{gateway.url}/v1/packages/switch"
-        switching = asyncio.create_task(_status(session, url, {"model": name}))
-        if after is None:
-            return await streaming or (None if await switching == 200 else "it did not switch")
-        await asyncio.sleep(after)
-        gateway.signal(signal.SIGKILL)
-        for task in (streaming, switching):
-            with suppress(aiohttp.ClientError, OSError, ValueError):
-                await task
-    return None
+    streaming = asyncio.create_task(_post(gateway.url, "responses", _HELLO))
+    switching = asyncio.create_task(_post(gateway.url, "packages/switch", {"model": name}))
+    await asyncio.sleep(after)
+    gateway.signal(signal.SIGKILL)
+    await asyncio.wait([streaming, switching])
+    for task in (streaming, switching):
+        task.exception()  # they died with it, or had ended
 
 
-async def _status(session: aiohttp.ClientSession, url: str, body: object) -> int:
-    async with session.post(url, json=body) as response:
-        return response.status
-
-
-async def _asked(url: str, model: str | None) -> str | None:
-    """What is wrong with an answer; None: nothing."""
-    body = {"input": "Say hello.", "max_output_tokens": 8, **({"model": model} if model else {})}
+async def _post(url: str, path: str, body: Mapping[str, object]) -> None:
+    """Raises `UserError` where it is refused."""
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/responses", json=body) as response,
+        session.post(f"{url}/v1/{path}", json=dict(body)) as response,
     ):
         answer = await response.json()
-        return None if response.status == 200 else str(answer["error"]["message"])
+        if response.status != 200:
+            raise UserError(answer["error"]["message"], code=answer["error"]["code"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 from models.errors import UserError
 from models.locations import cache_directory
+
+log = logging.getLogger(__name__)
 
 DEVICES = ("auto", "cpu", "cuda", "tensorrt")
 
@@ -199,14 +203,25 @@ def options_of(device: str, use: DeviceOptions) -> dict[str, str]:
 
 
 def cache_options(directory: Path | None = None) -> dict[str, str]:
-    """Keep engines and timings in `directory` (None: where calibrations are kept)."""
-    path = str(directory or cache_directory() / "tensorrt")
+    """Keep engines and timings in `directory` (None: where calibrations are kept).
+
+    It is made here: ONNX Runtime makes the last part of a path alone, and loads nothing where it
+    cannot. Where nothing can be kept engines are built at each start, and the log says so.
+    """
+    where, half = directory or cache_directory() / "tensorrt", {"trt_fp16_enable": "1"}
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=where) as file:
+            file.write(b"room")
+    except OSError as error:
+        log.warning("TensorRT's engines cannot be kept in %s: %s", where, error.strerror or error)
+        return half
     return {
         "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": path,
+        "trt_engine_cache_path": str(where),
         "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": path,
-        "trt_fp16_enable": "1",
+        "trt_timing_cache_path": str(where),
+        **half,
     }
 
 

@@ -63,8 +63,8 @@ class Session:
         self.captures = Captures()
         self._runs = runs or Runs()
         self.capturing = capture and provider.captures
-        self._weights = {} if weights is None else weights.of(graph)
         try:
+            self._weights = {} if weights is None else weights.of(graph)
             self._session = self._load(graph)
         except Exception as error:
             raise UserError(

@@ -7,10 +7,14 @@ engines and the timings behind them are kept in a directory: the next start read
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from models.errors import UserError
 from models.memory import PAD_TOKENS
 from models.package import KEPT, Package, TargetSpec
 from models.providers import Provider
@@ -19,10 +23,17 @@ from models.runs import Runs
 from models.session import Session
 from models.slots import Slot
 
+log = logging.getLogger(__name__)
+
 WIDEST = 1024
 """Tokens of a row in the widest run that engines are built for."""
 
 _USUAL = 256
+_BROKEN = re.compile(
+    r"TensorRT EP could not (?:deserialize engine from cache|create timing cache): (.+)"
+)
+"""What its execution provider says of a kept file, and of no other."""
+
 Shape = tuple[int, ...]
 
 
@@ -81,7 +92,34 @@ class EngineSessions(Mapping[int, Session]):
 
     def _load(self, rows: int, options: Mapping[str, str]) -> Session:
         graph = self._package.file(self._spec.graphs[str(rows)])
-        return Session(graph, self._provider, self._threads, runs=self._runs, options=options)
+
+        def load() -> Session:
+            return Session(graph, self._provider, self._threads, runs=self._runs, options=options)
+
+        try:
+            return load()
+        except UserError as error:
+            if not forget_broken(error.message):
+                raise
+            return load()
+
+
+def forget_broken(problem: str) -> bool:
+    """Take away the kept file that ONNX Runtime says it cannot read; whether there was one.
+
+    It writes such files in place: one is cut off where the process was killed meanwhile, or the
+    disk was full.
+    """
+    found = _BROKEN.search(problem)
+    if found is None or not (path := Path(found[1].strip())).is_file():
+        return False
+    log.warning("%s is broken and will be made again", path)
+    try:
+        path.unlink()
+    except OSError as error:
+        log.warning("%s cannot be taken away: %s", path, error.strerror or error)
+        return False
+    return True
 
 
 def shapes(spec: TargetSpec, rows: int, width: int, capacities: Sequence[int]) -> dict[str, Shape]:

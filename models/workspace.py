@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.errors import DeviceError
 from models.providers import Provider, load_onnxruntime
 from models.session import Binding
 
@@ -49,11 +50,21 @@ class Workspace:
         return Window(self, self.runs, start)
 
     def rows(self) -> NDArray[np.float32]:
-        """[M, V] of the last run, on the host: copied from a device when first asked for."""
+        """[M, V] of the last run, on the host: copied from a device when first asked for.
+
+        Raises `DeviceError`."""
         assert self._last is not None, "there was a run"
         if self._host is None:
-            self._host = self._last.copy_of(LOGITS)
+            self._host = self._fetched(self._last)
         return self._host
+
+    @staticmethod
+    def _fetched(binding: Binding) -> NDArray[np.float32]:
+        """Raises `DeviceError`: behind a run that went well the device may still be lost."""
+        try:
+            return binding.copy_of(LOGITS)
+        except Exception as error:
+            raise DeviceError(str(error) or type(error).__name__) from error
 
     def _made(self, rows: int) -> _Buffer:
         shape = (rows, self.vocab_size)

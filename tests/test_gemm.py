@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from gateway.engine.costs import gemm
 from gateway.engine.costs.cache import Key
@@ -57,10 +58,17 @@ def test_the_faster_ones_are_chosen_and_kept(
     assert decide(played(), four, KEY, tmp_path, None).use.gemm == "default", "damaged: again"
 
 
-def test_what_does_not_run_is_not_chosen() -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [
+        UserError("no such kernel", code="graph_invalid"),
+        RuntimeException("[ONNXRuntimeError] : 6 : CUBLAS failure 15: the kernel does not run"),
+    ],
+)
+def test_what_does_not_run_is_not_chosen(problem: Exception) -> None:
     def measure(provider: Provider) -> float:
         if provider.use.gemm == "fpa-intb":
-            raise UserError("no such kernel", code="graph_invalid")
+            raise problem
         return 2.0
 
     assert compare(played(), measure) == {"default": 2.0}

@@ -19,6 +19,7 @@ from gateway.engine.options import EngineOptions
 from models.assignment import elsewhere
 from models.capture import total
 from models.device_binding import DeviceBinding
+from models.errors import UserError
 from models.gpu_memory import engine_count
 from models.package import Package, file_entry, load_package, write_manifest
 from models.providers import DeviceOptions, Provider, cache_options, options_of
@@ -253,11 +254,75 @@ def test_profiles_are_written_as_the_provider_reads_them() -> None:
     assert WIDEST == 1024
 
 
-def test_engines_and_timings_are_kept(tmp_path: Path) -> None:
+def test_engines_and_timings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path / "cache"))
     kept = cache_options(tmp_path)
     assert kept["trt_engine_cache_enable"] == kept["trt_timing_cache_enable"] == "1"
     assert kept["trt_engine_cache_path"] == kept["trt_timing_cache_path"] == str(tmp_path)
     assert options_of("tensorrt", engines().use).keys() == kept.keys()
+
+
+@pytest.mark.parametrize("inside", [Path(), Path("not/there/yet")])
+def test_the_directory_of_engines_is_made(tmp_path: Path, inside: Path) -> None:
+    """ONNX Runtime makes the last part of the path alone."""
+    cache_options(tmp_path / inside)
+    assert (tmp_path / inside).is_dir()
+    assert list((tmp_path / inside).iterdir()) == []
+
+
+def test_where_engines_cannot_be_kept_they_are_built_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no directory")
+    assert cache_options(tmp_path / "file" / "tensorrt") == {"trt_fp16_enable": "1"}
+    assert caplog.text.count("TensorRT's engines cannot be kept") == 1
+
+
+class Reader:
+    """Loads sessions as TensorRT does that finds a kept file: a broken one is named."""
+
+    def __init__(self, file: Path, problem: str) -> None:
+        self.file, self.problem = file, problem
+        self.tries = 0
+
+    def __call__(self, graph: Path, *_: object, **__: object) -> SimpleNamespace:
+        self.tries += 1
+        if self.file.exists():
+            raise UserError(
+                f"ONNX Runtime cannot load {graph.name} on tensorrt: [ONNXRuntimeError] : 11 :"
+                f" EP_FAIL : TensorRT EP could not {self.problem}: {self.file}",
+                code="graph_invalid",
+            )
+        return SimpleNamespace()
+
+
+@pytest.mark.parametrize("problem", ["deserialize engine from cache", "create timing cache"])
+def test_a_kept_file_that_is_cut_off_is_made_again(
+    standard: Package,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    problem: str,
+) -> None:
+    kept = tmp_path / "with a blank.engine"
+    kept.write_bytes(b"cut")
+    reader = Reader(kept, problem)
+    monkeypatch.setattr("models.tensorrt.Session", reader)
+    assert EngineSessions(standard, engines(), None)[1] is not None
+    assert (reader.tries, kept.exists()) == (2, False)
+    assert "is broken and will be made again" in caplog.text
+
+
+def test_another_failure_of_loading_is_not_tried_again(
+    standard: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "an.engine"
+    kept.write_bytes(b"whole")
+    reader = Reader(kept, "build the engine from")
+    monkeypatch.setattr("models.tensorrt.Session", reader)
+    with pytest.raises(UserError, match="could not build"):
+        EngineSessions(standard, engines(), None)[1]
+    assert (reader.tries, kept.exists()) == (1, True)
 
 
 def test_drafters_run_on_cuda_beside_it() -> None:

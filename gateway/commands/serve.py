@@ -32,6 +32,7 @@ from gateway.http.app import make_app, make_runner
 from gateway.http.gateway import Gateway
 from gateway.http.guard import is_loopback
 from gateway.http.keys import KeyRing, key_ring
+from gateway.http.listening import Listeners, stop_listening
 from gateway.logs import SAID, configure_logs
 from gateway.service_manager.activation import passed_sockets
 from gateway.service_manager.manager import ServiceManager
@@ -70,12 +71,12 @@ def run(parsed: argparse.Namespace) -> int:
         require_safe_address(settings, len(keys))
         tls = make_tls(settings)
         load_onnxruntime()
-        listeners = passed or [stack.enter_context(bind(settings))]
+        own = [] if passed else [stack.enter_context(bind(settings))]
         manager = ServiceManager.of(os.environ)
         if (problem := contradiction(manager.watchdog, settings.terms)) is not None:
             log.warning("%s", problem)
         sys.setswitchinterval(SWITCH_SECONDS)
-        uvloop.run(serve(settings, listeners, keys, tls, manager, current))
+        uvloop.run(serve(settings, passed, own, keys, tls, manager, current))
     return 0
 
 
@@ -90,25 +91,27 @@ def at_sockets(settings: Settings, passed: Sequence[socket.socket]) -> Settings:
 
 async def serve(
     settings: Settings,
-    listeners: Sequence[socket.socket],
+    passed: Sequence[socket.socket],
+    own: Sequence[socket.socket],
     keys: KeyRing,
     tls: Tls | None,
     manager: ServiceManager,
     current: Callable[[], Settings],
 ) -> None:
-    """Until SIGTERM or SIGINT; then running answers may end within `drain_seconds`. SIGHUP has
-    keys, certificates and limits read again; `current` gives the settings then."""
+    """On sockets that were `passed`, which others hold too, or on its `own`. Until SIGTERM or
+    SIGINT; then running answers may end within `drain_seconds`. SIGHUP has keys, certificates and
+    limits read again; `current` gives the settings then."""
     gateway = Gateway(settings, keys=keys)
     reloader = Reloader(gateway, keys, tls, manager, current)
     runner = make_runner(make_app(gateway), gateway.limits)
     await runner.setup()
+    listeners, context = [*passed, *own], None if tls is None else tls.context
     loaded = closed = False
     async with manager.watching(gateway.fleet.running_for):
         with stop_signals() as stop, on_hangup(reloader):
             stopped = asyncio.create_task(stop.wait(), name="stop")
             watching = asyncio.create_task(Watch(gateway.fleet, _give_up).run(), name="watch")
             try:
-                context = None if tls is None else tls.context
                 for listener in listeners:
                     await web.SockSite(runner, listener, ssl_context=context).start()
                 loaded = await _load_unless(stopped, settings, gateway, manager)
@@ -122,7 +125,7 @@ async def serve(
             finally:
                 stopped.cancel()
                 watching.cancel()
-                closed = await _close(gateway, runner)
+                closed = await _close(gateway, runner, Listeners(own, context))
     if not (loaded and closed):
         _leave()
 
@@ -194,10 +197,11 @@ async def _load(settings: Settings, gateway: Gateway, manager: ServiceManager) -
     await fleet.start()
 
 
-async def _close(gateway: Gateway, runner: web.AppRunner) -> bool:
+async def _close(gateway: Gateway, runner: web.AppRunner, own: Listeners) -> bool:
     """Whether everything ended that was loaded."""
     # First drained, then closed: while answers end, who asks is told 503 and when to come again.
     await runner.shutdown()
+    await stop_listening(runner, own)
     await runner.cleanup()
     return await gateway.fleet.close()
 

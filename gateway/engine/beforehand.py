@@ -13,6 +13,9 @@ from gateway.engine.tree_graphs import TreeGraphs
 from models.errors import UserError
 from models.providers import Provider
 
+DISPENSABLE = frozenset({"out_of_memory", "graph_invalid"})
+"""Codes of what keeps a drafter from being loaded, and nothing else from running."""
+
 
 async def load_beforehand(
     options: EngineOptions,
@@ -34,11 +37,12 @@ async def load_beforehand(
 
 
 async def _load_drafters(name: str, drafters: Drafters, report: Report) -> str:
-    """Where memory does not suffice for those that nobody named, there are n-grams alone."""
+    """Where memory does not suffice for those that nobody named, or their graphs do not load, there
+    are n-grams alone."""
     try:
         await drafters.load(name)
     except UserError as error:
-        if name != AUTO or error.code != "out_of_memory":
+        if name != AUTO or error.code not in DISPENSABLE:
             raise
         report(f"only the {NGRAM} drafter: {error.message}")
         return NGRAM

@@ -134,17 +134,27 @@ class Drafters:
                 drafters.append(NgramDrafter(branches=branches))
                 drafters += [StoreDrafter(texts)] if texts is not None else []
             else:
-                assert self._learned is not None, "one of the package's drafters"
-                drafters.append(
-                    self._learned.drafter(
-                        name,
-                        slot,
-                        sampler if draws else None,
-                        shared=speculation.rule == "coupled",
-                        branches=branches,
-                    )
-                )
+                drafter = self._learned_one(name, speculation, slot, sampler if draws else None)
+                drafters += [] if drafter is None else [drafter]
+        drafters = drafters or [NgramDrafter(branches=branches)]
         return self.combine(drafters, speculation, greedy=sampler.sampling.greedy)
+
+    def _learned_one(
+        self, name: str, speculation: Speculation, slot: Slot, sampler: Sampler | None
+    ) -> Drafter | None:
+        """None where it failed already: there was no memory for what it keeps of the slot."""
+        assert self._learned is not None, "one of the package's drafters"
+        try:
+            return self._learned.drafter(
+                name,
+                slot,
+                sampler,
+                shared=speculation.rule == "coupled",
+                branches=speculation.branches,
+            )
+        except Exception as error:
+            self.note_failure(name, error)
+            return None
 
     def combine(
         self, drafters: Sequence[Drafter], speculation: Speculation, *, greedy: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.http.access import ServerLog, name_request, traced
 from gateway.http.admin import AdminRoutes
@@ -58,6 +58,14 @@ def make_app(
     CompletionsRoutes(gateway, streaming).add_to(app.router)
     app.on_response_prepare.append(name_request)
     app.on_response_prepare.append(allow(settings.allowed_origins))
+
+    async def leave(request: web.Request, response: web.StreamResponse) -> None:
+        """No client is to ask again on a connection that is about to be closed."""
+        if gateway.draining and not isinstance(response, web.WebSocketResponse):
+            response.force_close()
+            response.headers[hdrs.CONNECTION] = "close"
+
+    app.on_response_prepare.append(leave)
 
     async def shut_down(app: web.Application) -> None:
         await drain(gateway, responses)

@@ -23,6 +23,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "events_expired": 410,
         "forbidden_host": 403,
         "forbidden_origin": 403,
+        "graph_invalid": 503,
         "invalid_api_key": 401,
         "invalid_json": 400,
         "invalid_type": 400,
@@ -40,6 +41,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "package_changed": 503,
         "package_failed": 503,
         "previous_response_not_found": 400,
+        "provider_unavailable": 503,
         "queue_full": 429,
         "queue_timeout": 503,
         "rate_limit_exceeded": 429,
@@ -69,8 +71,10 @@ RETRY_AFTER: Mapping[str, int] = MappingProxyType(
 # What the operator is to know of the machine, and clients are not.
 PUBLIC: Mapping[str, str] = MappingProxyType(
     {
+        "graph_invalid": "A graph of the model could not be loaded; the gateway's log says why.",
         "not_deleted": "What is kept on disk could not be deleted; the log says why.",
         "package_changed": "The package was changed since it was loaded; it has to be loaded anew.",
+        "provider_unavailable": "The device of the model is not there; the gateway's log says why.",
     }
 )
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.engine.costs.cache import Key, write_whole
-from models.errors import UserError
 from models.package import Package
 from models.providers import Provider
 from models.rows import Row
@@ -54,13 +53,14 @@ def decide(
 
 
 def compare(provider: Provider, measure: Measure) -> dict[str, float]:
-    """Milliseconds by choice, of those that run. The usual ones must."""
+    """Milliseconds by choice, of those that run. The usual ones must; what others fail with is the
+    device's, or that there are none."""
     times = {CHOICES[0]: measure(with_gemm(provider, CHOICES[0]))}
     for choice in CHOICES[1:]:
         try:
             times[choice] = measure(with_gemm(provider, choice))
-        except UserError as error:
-            log.warning("%s products do not run: %s", choice, error.message)
+        except Exception as error:  # ONNX Runtime's, in loading or in running
+            log.warning("%s products do not run: %s", choice, error)
     return times
 
 
