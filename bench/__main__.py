@@ -48,6 +48,7 @@ from bench.setup import Setup
 from models.errors import UserError
 from models.locations import default_package_path
 from models.package import load_package
+from models.usage import Parser, add_command
 
 SUITES = (
     exactness,
@@ -120,8 +121,8 @@ def _setup(parsed: argparse.Namespace) -> Setup:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench",
         description="Measures what Outpace promises and says whether it holds.",
         allow_abbrev=False,
@@ -130,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     for suite in SUITES:
         name = suite.__name__.rpartition(".")[2]
         summary = (suite.__doc__ or "").partition("\n")[0]
-        added = suites.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        added = add_command(suites, name, summary)
         _add_common(added)
         suite.add_arguments(added)
         spread_over = getattr(suite, "SPREAD_OVER", prompts.by_category)

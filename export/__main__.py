@@ -26,7 +26,6 @@ from export.recipe import changed_parts, recipe
 from export.sources import expanded
 from models.errors import UserError
 from models.locations import DEMO_NAME, default_package_path
-from models.nearest import unrecognized
 from models.package import Manifest, Package, load_package
 from models.processor import integer_form
 
@@ -37,10 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments[:1]) == ["train"]:
         return _train(arguments[1:])
-    known = parser()
-    options, unknown = known.parse_known_args(arguments)
-    if unknown:
-        known.error(unrecognized(unknown, known.format_usage()))
+    options = parser().parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         check_together(options)

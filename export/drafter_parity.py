@@ -105,7 +105,13 @@ def measure_survival(
 
 
 def shown(parity: Mapping[str, float], survival: Sequence[float]) -> str:
-    """One line for a person."""
+    """For a person: what rounding changed, and how often the drafts are right."""
+    right = f"  right by depth: {' '.join(f'{share:.2f}' for share in survival)}"
     agreement = parity.get("stored_agreement")
-    said = "" if agreement is None else f"agrees with torch on {agreement:.1%} of drafts; "
-    return f"  {said}right by depth: " + " ".join(f"{share:.2f}" for share in survival)
+    if agreement is None:
+        return right
+    told = f"in fp32 it drafts what torch does; as it is stored, {agreement:.1%} of those tokens"
+    usual = (
+        "" if agreement == 1 else " (rounding: 75 to 95 % is usual, and answers are the target's)"
+    )
+    return f"  {told}{usual}\n{right}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from export.wanted import DRAFT, EAGLE, MEDUSA, MTP, SELF_SPECULATIVE, Wanted
 from models.errors import UserError
 from models.package import WEIGHT_TYPES
+from models.usage import Parser
 
 ROW_COUNTS = (1, 2, 4, 8)
 _ROWS = "1,2,4"
@@ -30,8 +31,8 @@ NO_SELF_SPECULATION = (
 _OF_NEW_PACKAGES = ("--out", "--dtype", "--device", "--rows", "--context", "--name", "--force")
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+def parser() -> Parser:
+    made = Parser(
         prog="python -m export",
         description="Build the package that the gateway serves, or add drafters to one."
         " `python -m export train` trains a drafter.",

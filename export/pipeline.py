@@ -25,6 +25,7 @@ from export.parity import Reference, check_parity, reference_logits
 from export.passes import canonicalise
 from export.progress import Progress
 from export.quantization import CalibrationContext, quantize
+from export.quantization.quality import shown
 from export.sources import Source, weights_sha256
 from export.stored import GraphFiles, check_graphs, give_features, write_graphs
 from export.tree_parity import check_trees
@@ -184,7 +185,7 @@ def _quantised(
     with progress.steps() as report:
         context = calibration(checkpoint, report)
         stored, quality, integer_form = quantize(plain, request.weight_type, context)
-    progress.line("  quality: " + listed(quality))
+    progress.line("  quality: " + shown(quality))
     return stored, quality, integer_form
 
 

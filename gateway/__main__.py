@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
@@ -24,7 +23,7 @@ from gateway.commands import (
 )
 from gateway.settings_sources import check_environment
 from models.errors import UserError
-from models.nearest import unrecognized
+from models.usage import Parser, add_command
 
 COMMANDS = (
     serve,
@@ -44,18 +43,17 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, 1 for what a user can put right, 2 for wrong usage."""
-    parsed, unknown = _parser().parse_known_args(arguments)
-    if unknown:
-        # argparse alone would show the usage of `outpace`, which does not name a command's flags.
-        parsed.refuse(unrecognized(unknown, parsed.usage))
+    """Returns the exit status: 0, 1 for what a user can put right, 2 for wrong usage, and what else
+    a command says of its failures."""
+    parsed = _parser().parse_args(arguments)
     try:
         check_environment(os.environ)
         status: int = parsed.run(parsed)
         sys.stdout.flush()
     except UserError as error:
         print(f"outpace {parsed.command}: {error.message}", file=sys.stderr)
-        return 1
+        failed: int = parsed.failed(error)
+        return failed
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -71,13 +69,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _failed(_error: UserError) -> int:
+    return 1
+
+
 def _discard_output() -> None:
     """What could not be written would be tried again, and fail again, at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="outpace",
         description="A streaming gateway that runs speculative decoding on ONNX Runtime.",
         allow_abbrev=False,
@@ -87,10 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2].replace("_", "-")
         summary = (command.__doc__ or "").partition("\n")[0]
-        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        command.add_arguments(added)
-        usage = added.format_usage()
-        added.set_defaults(run=command.run, refuse=added.error, usage=usage)
+        failed = getattr(command, "failed", _failed)
+        command.add_arguments(add_command(commands, name, summary, run=command.run, failed=failed))
     return parser
 
 

@@ -22,5 +22,9 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 def unrecognized(arguments: Sequence[str], usage: str) -> str:
     """What to say of arguments that a command does not have; `usage` names the flags it has."""
-    hint = meant(arguments[0].partition("=")[0], FLAG.findall(usage))
-    return f"unrecognized arguments: {' '.join(arguments)}.{hint}"
+    name = arguments[0].partition("=")[0]
+    if not name.startswith("-"):
+        return f"the argument {arguments[0]!r} is not known here."
+    # Without the dashes, which all have in common.
+    near = nearest(name.lstrip("-"), (flag[2:] for flag in FLAG.findall(usage)))
+    return f"there is no flag {name}." + ("" if near is None else f" Did you mean --{near}?")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
+from models.locations import default_package_path
 from models.sampling.parameters import ADVISED, Sampling
 
 SCHEMA_VERSION = 4
@@ -202,13 +205,21 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not (path / MANIFEST).is_file():
             raise UserError(
-                f"no package at {path}: {MANIFEST} is missing. Make one with `python -m export`.",
+                f"no package at {path}: {MANIFEST} is missing. {_how_to_have_one(path)}",
                 code="package_missing",
                 param=MANIFEST,
             )
         return _parse_manifest(path / MANIFEST)
     except OSError as error:
         raise _invalid(MANIFEST, f"cannot be read ({error.strerror})") from None
+
+
+def _how_to_have_one(path: Path) -> str:
+    """With this interpreter: another one may have no exporter."""
+    export = f"{shlex.quote(sys.executable)} -m export"
+    if path == default_package_path():
+        return f"`make run` makes the demo's there, or `{export} --demo`; --package names another."
+    return f"Name one with --package, or make one: `{export} --target SOURCE --out DIR`."
 
 
 def require_unchanged(package: Package) -> None:

@@ -149,7 +149,9 @@ def select_provider(
 ) -> Provider:
     """The provider for `device`, where `auto` means what the package was built for.
 
-    Raises `UserError` (`provider_unavailable`) with the reason; never falls back to another.
+    Raises `UserError` with the reason; never falls back to another: `unknown_device`,
+    `provider_unavailable` where the package or what is installed is for another device,
+    `device_unavailable` where the device is not there now.
     """
     if device not in DEVICES:
         raise UserError(
@@ -177,7 +179,7 @@ def select_provider(
     if not nvidia_devices():
         raise UserError(
             f"device {wanted} needs an NVIDIA GPU and there is no /dev/nvidia* on this machine.",
-            code="provider_unavailable",
+            code="device_unavailable",
             param="device",
         )
     # The CUDA libraries of the extra lie in packages of their own, where no loader looks.

@@ -129,7 +129,7 @@ class Session:
             raise UserError(
                 f"{graph.name} was to run on {provider.onnxruntime_names[0]} but ONNX Runtime"
                 f" took {got[0]}; its log says which library is missing.",
-                code="provider_unavailable",
+                code="device_unavailable",
                 param="device",
             )
 

@@ -19,7 +19,8 @@ import pytest
 from aiohttp import WSMsgType
 
 from gateway.__main__ import main
-from gateway.commands.serve import bind
+from gateway.commands.listening import bind
+from gateway.commands.statuses import FAILED, MISCONFIGURED
 from gateway.settings import Settings
 from models.errors import UserError
 
@@ -244,8 +245,10 @@ async def test_a_signal_while_it_loads_does_not_wait_for_the_model(demo_package:
     assert rest == "outpace: stopping; once more stops at once\n"
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["serve", *arguments]) == 1
+def refused(
+    capsys: pytest.CaptureFixture[str], *arguments: str, status: int = MISCONFIGURED
+) -> str:
+    assert main(["serve", *arguments]) == status
     error = capsys.readouterr().err
     assert error.startswith("outpace serve: ")
     assert error.count("\n") == 1
@@ -259,7 +262,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert f"port {port} is in use" in refused(capsys, "--port", str(port))
+        assert f"port {port} is in use" in refused(capsys, "--port", str(port), status=FAILED)
 
 
 def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

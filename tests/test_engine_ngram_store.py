@@ -121,7 +121,7 @@ async def test_another_gateways_place_is_an_error_of_the_setting(
 ) -> None:
     with claim(tmp_path), pytest.raises(UserError, match="another gateway has it") as error:
         open_store(package, EngineOptions(ngram_store=tmp_path))
-    assert (error.value.code, error.value.param) == ("invalid_setting", "ngram_store")
+    assert (error.value.code, error.value.param) == ("store_in_use", "ngram_store")
     async with remembering(package, tmp_path):
         pass
 

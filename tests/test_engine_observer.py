@@ -18,6 +18,7 @@ from tests.engine_support import (
     ask,
     is_idle,
     make_prompt,
+    read,
     running,
     until,
 )
@@ -81,6 +82,27 @@ async def test_answers_that_are_left_are_counted_as_far_as_they_came(tiny_packag
                 pass
         assert tallies.endings["cancelled"] == 1
         await until(lambda: is_idle(engine))
+
+
+async def test_one_of_no_tokens_is_counted_by_how_it_ended(tiny_package: Path) -> None:
+    """Its limit is reached from the beginning, but not until the prompt was read."""
+    request = GenerationRequest(PROMPT, max_tokens=0, reuse_prefix=False, speculation=OFF)
+    async with running(tiny_package) as engine:
+        tallies = observed(engine)
+        for cancelled in (False, True):
+            engine.target.runs.clear()
+            engine.target.gate.clear()
+            async with engine.open(request) as generation:
+                await until(lambda: len(engine.target.runs) == 1)
+                if cancelled:
+                    generation.cancel()
+                    assert (await read(generation)).finished.reason == "cancelled"
+            engine.target.gate.set()
+            await until(lambda: is_idle(engine))
+        assert tallies.endings == {"abandoned": 1, "cancelled": 1}
+        async with engine.open(request) as generation:
+            assert (await read(generation)).finished.reason == "length"
+    assert tallies.endings == {"abandoned": 1, "cancelled": 1, "length": 1}
 
 
 async def test_a_failure_is_counted(tiny_package: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from export import __main__ as command
-from export.drafter_parity import Expected, check_drafts, measure_survival
+from export.drafter_parity import Expected, check_drafts, measure_survival, shown
 from export.quantization.answers import Answer
 from export.runner import GraphRunner, RowStep
 from export.writer import locked
@@ -316,6 +316,18 @@ def test_drafts_are_held_to_their_reference() -> None:
         check_drafts("it", expected, [(1, 3)], [(1, 0)])
     reduced = [Expected((11, 10), logits, np.array([10, 11, 12, 13]))]
     assert check_drafts("it", reduced, [(12, 10)], [(11, 10)])["near_ties"] == 1
+
+
+def test_what_rounding_changed_is_said_as_what_it_is() -> None:
+    """A share below 100 % is no failure: that is said beside it."""
+    told = shown({"stored_agreement": 0.775}, (0.5, 0.25)).splitlines()
+    assert told == [
+        "  in fp32 it drafts what torch does; as it is stored, 77.5% of those tokens (rounding: 75"
+        " to 95 % is usual, and answers are the target's)",
+        "  right by depth: 0.50 0.25",
+    ]
+    assert "usual" not in shown({"stored_agreement": 1.0}, (0.5,))
+    assert shown({}, (0.5,)) == "  right by depth: 0.50"
 
 
 def test_logits_that_are_no_numbers_are_no_parity() -> None:

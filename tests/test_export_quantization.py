@@ -17,6 +17,7 @@ from export.quantization.quality import (
     measure_quality,
     reference_of,
     require_quality,
+    shown,
 )
 from export.quantization.scratch import on_disk
 from export.quantization.w8a8 import to_w8a8
@@ -118,6 +119,10 @@ def test_quality_of_the_graph_itself_is_perfect_and_of_noise_is_not(
     assert same["tokens"] == 3 * 40
     assert different["agreement"] < 0.5
     assert different["kl_mean"] > 0.1
+    assert shown(same).endswith(
+        "(at 100.0% of 120 places the most likely token is that of the fp32 model)"
+    )
+    assert shown({}) == "none measured"
     require_quality(same)
     with pytest.raises(UserError, match="agrees with fp32") as caught:
         require_quality(different)

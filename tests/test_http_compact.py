@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway.engine.conversation import Message
-from gateway.http.responses.compact import SUMMARY_TOKENS
+from gateway.http.responses.compact import PENALTY, SUMMARY_TOKENS
 from gateway.http.responses.compaction import ASK, compaction_item, expanded
 from models.errors import UserError
 from tests.clients_support import SelectiveEngine
@@ -48,7 +48,11 @@ async def test_the_model_sums_up_and_the_item_stands_for_the_conversation() -> N
     asked = "<system>Be brief.</><user>I like ships.</><assistant>Oh.</>"
     assert engine.prompt(0) == f"{asked}<user>{ASK}</><assistant>"
     assert engine.requests[0].max_tokens == SUMMARY_TOKENS
-    assert engine.requests[0].sampling.temperature == 0
+    asked_for = engine.requests[0]
+    assert asked_for.named is None, "nothing is left to the package's advice"
+    assert asked_for.sampling.temperature == 0
+    assert asked_for.sampling.frequency_penalty == PENALTY == 0.1
+    assert asked_for.sampling.repetition_penalty == 1, "what is in the prompt may be said again"
     summed_up = f"<system>Be brief.</><user>{ASK}</><assistant>{SUMMARY}</>"
     assert engine.prompt(1) == f"{summed_up}<user>What do I like?</><assistant>"
     assert compacted["usage"]["output_tokens"] == len(SUMMARY)

@@ -30,6 +30,9 @@ CHAT_CALLS = [{"id": "c", "type": "function", "function": CALL}]
 Case = tuple[dict[str, Any], str, str]
 
 RESPONSES: list[Case] = [
+    ({"max_tokens": 5}, "max_tokens", "right here is max_output_tokens"),
+    ({"max_completion_tokens": 5}, "max_completion_tokens", "right here is max_output_tokens"),
+    ({"input": None, "messages": MESSAGES}, "messages", "right here is input"),
     ({"tools": [FLAT_TOOL, CHAT_TOOL]}, "tools[1].function", foreign.FLAT_TOOL),
     (
         {"tools": [FLAT_TOOL], "tool_choice": CHAT_CHOICE},
@@ -53,6 +56,13 @@ RESPONSES: list[Case] = [
     ),
 ]
 CHAT: list[Case] = [
+    (
+        {"max_output_tokens": 5},
+        "max_output_tokens",
+        "right here is max_tokens or max_completion_tokens",
+    ),
+    ({"messages": None, "input": "Hi"}, "input", "right here is messages"),
+    ({"messages": None, "prompt": "Hi"}, "prompt", "right here is messages"),
     ({"tools": [CHAT_TOOL, FLAT_TOOL]}, "tools[1].name", foreign.CHAT_TOOL),
     ({"tools": [CHAT_TOOL], "tool_choice": FLAT_CHOICE}, "tool_choice.name", foreign.CHAT_CHOICE),
     ({"response_format": FLAT_SCHEMA}, "response_format.schema", foreign.CHAT_SCHEMA),
@@ -73,6 +83,10 @@ CHAT: list[Case] = [
     ),
 ]
 TEXT: list[Case] = [
+    ({"max_output_tokens": 5}, "max_output_tokens", "right here is max_tokens"),
+    ({"max_completion_tokens": 5}, "max_completion_tokens", "right here is max_tokens"),
+    ({"prompt": None, "input": "Hi"}, "input", "right here is prompt"),
+    ({"prompt": None, "messages": MESSAGES}, "messages", "right here is prompt"),
     ({"tools": [CHAT_TOOL]}, "tools", "/v1/chat/completions"),
     ({"tool_choice": "required"}, "tool_choice", "/v1/chat/completions"),
     ({"functions": [G]}, "functions", "/v1/chat/completions"),
@@ -136,6 +150,28 @@ def test_what_asks_for_nothing_is_no_mistake(api: str) -> None:
     parse, least = PARSERS[api]
     nothing = {"functions": [], "function_call": "auto", "tools": None, "text": {}}
     assert parse({**least, **nothing}, Settings())
+
+
+@pytest.mark.parametrize(
+    ("api", "right", "beside"),
+    [
+        ("responses", {"max_output_tokens": 5}, {"max_tokens": 9, "messages": MESSAGES}),
+        ("chat", {"max_tokens": 5}, {"max_output_tokens": 9, "input": "x", "prompt": "x"}),
+        ("chat", {"max_completion_tokens": 5}, {"max_output_tokens": 9}),
+        ("text", {"max_tokens": 5}, {"max_completion_tokens": 9, "messages": MESSAGES}),
+    ],
+)
+def test_another_name_does_no_harm_beside_the_right_one(
+    api: str, right: dict[str, Any], beside: dict[str, Any]
+) -> None:
+    """A client that writes both means the one that is read here."""
+    parse, least = PARSERS[api]
+    with_both = parse({**least, **right, **beside}, Settings())
+    assert with_both == parse({**least, **right}, Settings())
+    assert 5 in (
+        getattr(with_both, "max_output_tokens", None),
+        getattr(getattr(with_both, "common", None), "max_tokens", None),
+    )
 
 
 def test_a_response_in_the_background_cannot_be_left_unstored() -> None:

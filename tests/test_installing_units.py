@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.statuses import MISCONFIGURED
 from gateway.http.keys import ApiKey, read_keys
 from gateway.installing.machine import Machine, device_groups, hidden, package_path
 from gateway.installing.plan import Wish, Write, new_keys, system_plan, user_plan
@@ -16,6 +17,7 @@ from gateway.installing.units import HEAD, is_ours, plain, render, signed
 from gateway.settings_sources import load_settings
 from models.errors import UserError
 from models.package import Package, load_package
+from models.usage import USAGE
 from tests.systemd_support import tool
 
 MACHINE = Machine(
@@ -98,6 +100,8 @@ def test_what_a_version_does_not_know_is_left_out(wish: Wish, tmp_path: Path, ve
         assert ("RestartSteps=8" in lines) == (version >= 254)
         assert ("RestartMaxDelaySec=5min" in lines) == (version >= 254)
         assert ("StartLimitBurst=20" in lines) == (version < 254)
+        assert ("StartLimitBurst=10" in lines) == (version >= 254)
+        assert f"RestartPreventExitStatus={USAGE} {MISCONFIGURED}" in lines
         assert not re.search(r"^@|@\w+@", text, re.MULTILINE)
 
 

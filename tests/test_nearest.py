@@ -21,6 +21,7 @@ def test_what_is_like_nothing_gets_no_hint() -> None:
 def test_flags_are_found_in_the_usage() -> None:
     usage = "usage: outpace serve [-h] [--config FILE] [--port N]\n    [--tls-key FILE]\n"
     assert unrecognized(["--tls_key=x", "y"], usage) == (
-        "unrecognized arguments: --tls_key=x y. Did you mean --tls-key?"
+        "there is no flag --tls_key. Did you mean --tls-key?"
     )
-    assert unrecognized(["surplus"], usage) == "unrecognized arguments: surplus."
+    assert unrecognized(["--frobnicate"], usage) == "there is no flag --frobnicate."
+    assert unrecognized(["surplus"], usage) == "the argument 'surplus' is not known here."

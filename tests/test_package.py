@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.errors import UserError
+from models.locations import default_package_path
 from models.package import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -234,9 +236,22 @@ def test_any_truncation_of_the_manifest_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_missing_manifest_says_how_to_make_a_package(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"package\.json is missing.*python -m export") as caught:
+    with pytest.raises(UserError, match=r"package\.json is missing") as caught:
         load_package(tmp_path)
     assert (caught.value.code, caught.value.param) == ("package_missing", MANIFEST)
+    export = f"{sys.executable} -m export"
+    assert f"Name one with --package, or make one: `{export} --target" in caught.value.message
+
+
+def test_where_the_demo_is_missing_its_own_command_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTPACE_CACHE", str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        load_package(default_package_path())
+    assert "`make run` makes the demo's there" in caught.value.message
+    assert f"`{sys.executable} -m export --demo`" in caught.value.message
+    assert caught.value.message.endswith("--package names another.")
 
 
 def test_another_schema_version_is_named(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_an_unavailable_provider_is_no_silent_fallback(monkeypatch: pytest.Monke
 def test_a_gpu_build_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, [CUDA, CPU])
     error = refusal("cuda", "cuda")
-    assert error.code == "provider_unavailable"
+    assert error.code == "device_unavailable"
     assert "no /dev/nvidia*" in error.message
 
 

@@ -86,7 +86,7 @@ def test_another_provider_than_the_one_asked_for_is_an_error(package: Package) -
     absent = Provider("tensorrt", ("NvTensorRTRTXExecutionProvider",), "cuda")
     with pytest.raises(UserError) as refused:
         Session(package.file(package.manifest.target.graphs["1"]), absent)
-    assert refused.value.code in ("provider_unavailable", "graph_invalid")
+    assert refused.value.code in ("device_unavailable", "graph_invalid")
     assert "target.r1.onnx" in refused.value.message
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 
 from bench.gateway_process import free_port
-from gateway.commands.serve import STUCK_STATUS
+from gateway.commands.statuses import STUCK
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,7 +60,7 @@ async def test_it_fails_its_answers_says_so_and_ends(tiny_package: Path, tmp_pat
                 assert package["state"] == "stuck"
                 assert "has not come back" in package["problem"]
             rest = (await process.stdout.read()).decode()
-            assert await process.wait() == STUCK_STATUS
+            assert await process.wait() == STUCK
     finally:
         if process.returncode is None:
             process.kill()

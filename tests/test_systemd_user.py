@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.statuses import MISCONFIGURED
 from tests.systemd_support import HOME, SYSTEMD, Instance, booted, until, why_not
 
 REFUSED = why_not()
@@ -158,6 +159,65 @@ def test_a_killed_gateway_comes_back(user: User, port: int) -> None:
     until(lambda: user.main_pid() not in (0, pid))
     until(lambda: user.shown("outpace.service", "ActiveState") == "active", 90)
     assert asked(port)[0] == 200
+
+
+def settings_of(user: User, change: str) -> None:
+    """Their file, edited by sed."""
+    user.run("sed", "-i", change, f"{OWN}/.config/outpace/outpace.toml")
+
+
+def test_a_wrong_setting_is_not_tried_again_until_somebody_comes(user: User, port: int) -> None:
+    drop_in = f"{OWN}/.config/systemd/user/outpace.service.d/limit.conf"
+    user.run("mkdir", "-p", str(Path(drop_in).parent))
+    user.run("sh", "-c", f"printf '[Unit]\\nStartLimitBurst=3\\n' > {drop_in}")
+    user.systemctl("daemon-reload")
+    user.systemctl("reset-failed", check=False)
+    settings_of(user, "1i slots = 0")
+    user.systemctl("restart", "outpace.service", check=False)
+    until(lambda: user.shown("outpace.service", "ActiveState") == "failed")
+    assert user.shown("outpace.service", "Result") == "exit-code"
+    assert user.shown("outpace.service", "ExecMainStatus") == str(MISCONFIGURED)
+    assert user.shown("outpace.service", "NRestarts") == "0"
+    assert user.shown("outpace.socket", "ActiveState") == "active"
+    # Each connection starts it once more; not without end, even if they go on waiting.
+    with socket.socket() as client:
+        client.connect(("127.0.0.1", port))
+        until(lambda: user.shown("outpace.socket", "ActiveState") == "failed")
+    assert user.shown("outpace.socket", "Result") == "service-start-limit-hit"
+    # As docs/OPERATIONS.md says, once the setting is right again.
+    settings_of(user, "1d")
+    user.run("rm", drop_in)
+    user.systemctl("daemon-reload")
+    user.systemctl("reset-failed", "outpace.service", "outpace.socket")
+    user.systemctl("start", "outpace.socket", "outpace.service")
+    assert asked(port)[0] == 200
+
+
+def test_a_port_in_use_is_tried_again_until_it_is_free(
+    user: User, instance: Instance, port: int
+) -> None:
+    """Without the socket that it is passed: then it has to listen itself, and another has the port,
+    which is that of the socket unit here."""
+    directory = f"{OWN}/.config/systemd/user/outpace.service.d"
+    start = user.shown("outpace.service", "ExecStart").partition("argv[]=")[2].partition(" ;")[0]
+    text = (
+        f"[Service]\\nExecStart=\\nExecStart=/usr/bin/env -u LISTEN_FDS {start} --port {port}\\n"
+        "RestartSec=0\\n"
+    )
+    user.run("mkdir", "-p", directory)
+    user.run("sh", "-c", f"printf '{text}' > {directory}/alone.conf")
+    user.systemctl("daemon-reload")
+    user.systemctl("restart", "--no-block", "outpace.service")
+    until(lambda: int(user.shown("outpace.service", "NRestarts")) >= 2)
+    said = instance.said()
+    assert f"outpace serve: port {port} is in use" in said
+    assert "Main process exited, code=exited, status=1/FAILURE" in said
+    user.run("rm", f"{directory}/alone.conf")
+    user.systemctl("daemon-reload")
+    # Nobody starts it: it comes with its next attempt.
+    until(lambda: user.shown("outpace.service", "ActiveState") == "active", 90)
+    assert asked(port)[0] == 200
+    user.systemctl("reset-failed", check=False)
 
 
 def test_a_gateway_that_hangs_is_killed_by_the_watchdog(

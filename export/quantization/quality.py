@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,17 @@ def measure_quality(graph: GraphOnDisk, reference: Reference) -> dict[str, float
         "kl_p99": float(np.quantile(divergence, 0.99)),
         "tokens": float(len(divergence)),
     }
+
+
+def shown(figures: Mapping[str, float]) -> str:
+    """For a person: the figures, and what they say."""
+    if not figures:
+        return "none measured"
+    listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    return (
+        f"{listed} (at {figures['agreement']:.1%} of {figures['tokens']:.0f} places the most likely"
+        " token is that of the fp32 model)"
+    )
 
 
 def require_quality(figures: dict[str, float]) -> None:

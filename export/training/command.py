@@ -23,6 +23,7 @@ from export.sources import DEMO_CHECKPOINT, Source, demo, expanded, locate, weig
 from export.training.damage import explained
 from models.errors import UserError
 from models.package import Package, load_package
+from models.usage import Parser
 
 KIND_NAMES = ("eagle3", "mtp", "medusa", "draft")
 TEXT_SHARE, FEATURES_SHARE = 0.5, 0.2
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m export train",
         description="Train a drafter for a package's target on text that the target writes itself.",
     )

@@ -23,6 +23,7 @@ from gateway.calls.dialects import (
 )
 from gateway.calls.members import CallScanner, NamedCallScanner, Scanner
 from gateway.calls.parts import CallBegun, CallDelta, CallEnded, Part, Text, Thought
+from gateway.calls.spoken import Spoken, split_at
 
 _MARKS = {"hermes": CALL, "llama3": PYTHON, "mistral": CALLS}
 _BETWEEN = " \t\r\n"
@@ -59,15 +60,13 @@ class AnswerReader:
         self._step: Callable[[], bool] = self._think if thinking else self._begin
         self._may_think = manner.thinks
         self._pending = ""
-        self._blank = ""
-        self._fresh = thinking
+        self._spoken = Spoken(fresh=thinking)
         self._listed = False
         self._opening = ""
         self._call: Scanner = CallScanner()
         self._begun = False
         self._calls = 0
         self._cut = False
-        self._parts: list[Part] = []
 
     @property
     def thinking(self) -> bool:
@@ -113,7 +112,7 @@ class AnswerReader:
     def called(self) -> bool:
         """Whether what came last is part of a call for certain: so are its marks, and whitespace
         behind it."""
-        behind = self._step == self._say and self._fresh and self._calls > 0
+        behind = self._step == self._say and self._spoken.fresh and self._calls > 0
         return self._called or (behind and not self._pending)
 
     @property
@@ -125,7 +124,7 @@ class AnswerReader:
         self._pending += text
         while self._pending and self._step():
             pass
-        return self._taken()
+        return self._spoken.take()
 
     def finish(self) -> list[Part]:
         """The answer has ended: what is left."""
@@ -135,17 +134,13 @@ class AnswerReader:
             self._say_all(self._opening + self._pending)
         elif self._step == self._think:
             self._add(Thought, self._pending)
-            self._blank = ""
+            self._spoken.blank = ""
         elif self._either and self._pending.strip() != "[":
             pass  # the beginning of a mark: what is of another form begins otherwise
         elif self._step in (self._begin, self._say):
             self._say_all(self._pending)
         self._pending = ""
-        return self._taken()
-
-    def _taken(self) -> list[Part]:
-        parts, self._parts = self._parts, []
-        return parts
+        return self._spoken.take()
 
     # Each step reads of what is pending, and says whether another can follow before more arrives.
 
@@ -172,10 +167,10 @@ class AnswerReader:
         return True
 
     def _think(self) -> bool:
-        thought, mark, rest = self._split(THOUGHT)
+        thought, mark, rest = split_at(THOUGHT, self._pending)
         self._add(Thought, thought)
         if mark:
-            self._blank, self._may_think = "", False
+            self._spoken.blank, self._may_think = "", False
             self._go(self._begin, rest.lstrip(), fresh=True)
         else:
             self._pending = rest
@@ -186,10 +181,10 @@ class AnswerReader:
             self._say_all(self._pending)
             self._pending = ""
             return False
-        text, mark, rest = self._split(self._mark)
+        text, mark, rest = split_at(self._mark, self._pending)
         self._add(Text, text)
         if mark:
-            self._blank, self._opening = "", self._blank + mark
+            self._spoken.blank, self._opening = "", self._spoken.blank + mark
             self._go(self._open, rest)
         else:
             self._pending = rest
@@ -219,15 +214,15 @@ class AnswerReader:
         arguments, read = call.push(self._pending)
         self._pending = self._pending[read:]
         if not self._begun and call.name is not None:
-            self._parts.append(CallBegun(self._calls, new_call_id(self._manner), call.name))
+            self._spoken.parts.append(CallBegun(self._calls, new_call_id(self._manner), call.name))
             self._begun = True
             self._calls += 1
         if arguments:
-            self._parts.append(CallDelta(self._calls - 1, arguments))
+            self._spoken.parts.append(CallDelta(self._calls - 1, arguments))
         if call.broken:
             self._break_off()
         elif call.done:
-            self._parts.append(CallEnded(self._calls - 1))
+            self._spoken.parts.append(CallEnded(self._calls - 1))
             self._go(self._behind, self._pending)
             if self._single and not self._closing:
                 self._end(self._pending)
@@ -257,7 +252,7 @@ class AnswerReader:
 
     def _skip(self) -> bool:
         """What is left of a call that broke off, up to its closing mark."""
-        _, mark, rest = self._split(CALLED)
+        _, mark, rest = split_at(CALLED, self._pending)
         if mark:
             self._go(self._say, rest, fresh=True)
         else:
@@ -287,43 +282,19 @@ class AnswerReader:
             self._say_all(self._opening + self._call.raw)
             self._go(self._say, "")
         else:
-            self._parts.append(CallEnded(self._calls - 1, whole=False))
+            self._spoken.parts.append(CallEnded(self._calls - 1, whole=False))
             self._cut = True
             self._go(self._skip, self._pending if self._mark == CALL else "")
             if self._single:
                 self._end(self._pending)
 
     def _go(self, step: Callable[[], bool], text: str, *, fresh: bool = False) -> None:
-        self._step, self._pending, self._fresh = step, text, fresh
-
-    def _split(self, mark: str) -> tuple[str, str, str]:
-        """What is pending before `mark`, the mark, and what is behind it; where it is not there
-        yet, what certainly comes before it, nothing, and the rest."""
-        before, found, behind = self._pending.partition(mark)
-        if found:
-            return before, found, behind
-        held = next(
-            (n for n in range(min(len(mark) - 1, len(before)), 0, -1) if before.endswith(mark[:n])),
-            0,
-        )
-        end = len(before) - held
-        return before[:end], "", before[end:]
+        self._step, self._pending, self._spoken.fresh = step, text, fresh
 
     def _add(self, kind: type[Text] | type[Thought], text: str) -> None:
-        """Whitespace is held back until something follows it; at a beginning it is left out."""
-        if self._only_calls:
-            return
-        if self._fresh:
-            text = text.lstrip()
-        said = text.rstrip()
-        if said:
-            self._parts.append(kind(self._blank + said))
-            self._blank, self._fresh = "", False
-        if not self._fresh:
-            self._blank += text[len(said) :]
+        if not self._only_calls:
+            self._spoken.add(kind, text)
 
     def _say_all(self, text: str) -> None:
         self._add(Text, text)
-        if self._blank:
-            self._parts.append(Text(self._blank))
-            self._blank = ""
+        self._spoken.release()

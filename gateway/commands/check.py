@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
-import ssl
 import stat
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.commands.listening import look_at
 from gateway.commands.options import add_setting_flags, settings_of
-from gateway.commands.serve import bind, make_tls, require_safe_address
+from gateway.commands.serve import make_tls, require_safe_address
 from gateway.engine.loading import slot_context
 from gateway.engine.names import resolve
 from gateway.fleet.sources import read_sources
@@ -26,8 +25,6 @@ from models.errors import UserError
 from models.locations import cache_directory
 from models.memory import available_on, format_bytes, memory_need, why_unknown
 from models.package import Package, load_package
-
-_ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +67,15 @@ def examine(parsed: argparse.Namespace) -> Iterator[Finding]:
     yield _keys(settings)
     yield from _private_files(settings, None if named is None else Path(named))
     yield _tls(settings)
-    running = _gateway_there(settings)
-    yield _port(settings, running)
+    place = look_at(settings)
+    yield Finding("address", place.told, problem=place.problem)
     if named is not None:
         yield from _watchdog(settings, Path(named))
     packages = yield from _packages(settings, digests=parsed.digests)
     if packages:
         default = packages[0]  # what is loaded at start
         yield _found("drafter", lambda: _drafter(settings, default))
-        yield _found("memory", lambda: _memory(settings, default, running))
+        yield _found("memory", lambda: _memory(settings, default, place.running))
     yield from _state(settings)
 
 
@@ -130,41 +127,6 @@ def _tls(settings: Settings) -> Finding:
         return "none: plain HTTP" if make_tls(settings) is None else "certificate and key fit"
 
     return _found("tls", look)
-
-
-def _gateway_there(settings: Settings) -> bool:
-    """Whether a gateway listens at the address already: this one, most likely."""
-    host = settings.host if settings.host not in ("0.0.0.0", "::") else "localhost"
-    # Asked only who it is: the certificate may be for any name.
-    context = ssl._create_unverified_context()
-    connection = (
-        http.client.HTTPConnection(host, settings.port, timeout=_ANSWER_SECONDS)
-        if settings.tls_certificate is None
-        else http.client.HTTPSConnection(
-            host, settings.port, timeout=_ANSWER_SECONDS, context=context
-        )
-    )
-    if settings.port == 0:
-        return False
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().headers["Server"] == "outpace"
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _port(settings: Settings, running: bool) -> Finding:
-    where = f"{settings.host}:{settings.port}"
-    if running:
-        return Finding("address", f"a gateway listens on {where} already")
-
-    def look() -> str:
-        bind(settings).close()
-        return f"{where} is free"
-
-    return _found("address", look)
 
 
 def _watchdog(settings: Settings, config: Path) -> Iterator[Finding]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from gateway.commands.calibrate import Figures, as_json, meaning, measure, plot, tables
 from gateway.commands.layout import listed, sentence, terminal_width
+from gateway.commands.listening import Place, look_at
 from gateway.commands.options import add_setting_flags, settings_of
-from gateway.commands.serve import bind, make_tls, require_safe_address
+from gateway.commands.serve import make_tls, require_safe_address
 from gateway.engine.loading import slot_context
 from gateway.engine.names import JOIN, NGRAM, OFF, resolve
 from gateway.fleet.sources import first_package
@@ -88,8 +89,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 def examine(settings: Settings) -> list[Section]:
     package, package_section = _package(settings)
-    sections = [_versions(), _processor(), _gpu(), _memory(settings, package), package_section]
-    return [*sections, _use(settings, package), _address(settings)]
+    place = look_at(settings)
+    memory = _memory(settings, package, place.running)
+    sections = [_versions(), _processor(), _gpu(), memory, package_section]
+    return [*sections, _use(settings, package), _address(settings, place)]
 
 
 def _versions() -> Section:
@@ -144,7 +147,8 @@ def _nvidia_smi() -> list[str] | None:
     return answer.stdout.strip().splitlines()[1:]
 
 
-def _memory(settings: Settings, package: Package | None) -> Section:
+def _memory(settings: Settings, package: Package | None, running: bool) -> Section:
+    """What is available counts, unless a gateway runs already and has what it needs."""
     available = available_bytes()
     section = Section(
         "memory",
@@ -162,7 +166,7 @@ def _memory(settings: Settings, package: Package | None) -> Section:
             use = settings.engine_options.device_use
             need = memory_need(package, settings.slots, context, settings.prefill_chunk, use)
             section.found["needed"] = need.describe()
-            if settings.check_memory:
+            if settings.check_memory and not running:
                 require_memory(need)
 
         _noting(section, check)
@@ -233,7 +237,10 @@ def _use(settings: Settings, package: Package | None) -> Section:
             f"the package was built for {target.device}" if asked else "asked for by --device"
         )
         if provider.device == "cpu" and nvidia_devices():
-            section.found["hint"] = "a GPU is here: python -m export --device cuda would use it"
+            section.found["hint"] = (
+                "a GPU is here: `python -m export --demo --device cuda --out DIR` makes a package"
+                " for it"
+            )
         if target.integer_form == "u8s8" and not has_integer_dot_product():
             section.problems.append(
                 "the package's integer products (u8s8) need a processor with VNNI or AMX;"
@@ -260,12 +267,15 @@ def _use(settings: Settings, package: Package | None) -> Section:
     return section
 
 
-def _address(settings: Settings) -> Section:
+def _address(settings: Settings, place: Place) -> Section:
     section = Section("address", {"host": settings.host, "port": settings.port})
     section.found["TLS"] = settings.tls_certificate is not None
     _noting(section, lambda: _check_keys(settings, section))
     _noting(section, lambda: make_tls(settings))
-    _noting(section, lambda: bind(settings).close())
+    if place.problem:
+        section.problems.append(place.told)
+    else:
+        section.found["now"] = place.told
     return section
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import logging
 import os
 import signal
@@ -23,8 +22,11 @@ from typing import NoReturn
 import uvloop
 from aiohttp import web
 
+from gateway.commands.listening import address, bind
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.reloading import Reloader, on_hangup
+from gateway.commands.statuses import STUCK
+from gateway.commands.statuses import of_serve as failed
 from gateway.fleet.sources import read_sources
 from gateway.fleet.starting import Starter
 from gateway.fleet.watch import Watch
@@ -42,10 +44,9 @@ from gateway.tls import Tls
 from models.errors import UserError
 from models.providers import load_onnxruntime
 
-log = logging.getLogger(SAID)
+__all__ = ("add_arguments", "failed", "run", "serve")
 
-STUCK_STATUS = 70
-"""Of the process where a run of the device did not come back (EX_SOFTWARE of sysexits.h)."""
+log = logging.getLogger(SAID)
 
 SWITCH_SECONDS = 0.0005
 """After so long the event loop gets the interpreter from a thread that makes rounds, which lets go
@@ -176,7 +177,7 @@ def _leave(status: int = 0) -> NoReturn:
 def _give_up(reason: str) -> NoReturn:
     """The device does not come back: only another process may reach it again."""
     log.error("%s; ending", reason)
-    _leave(STUCK_STATUS)
+    _leave(STUCK)
 
 
 async def _load(settings: Settings, gateway: Gateway, manager: ServiceManager) -> None:
@@ -204,45 +205,6 @@ async def _close(gateway: Gateway, runner: web.AppRunner, own: Listeners) -> boo
     await stop_listening(runner, own)
     await runner.cleanup()
     return await gateway.fleet.close()
-
-
-def bind(settings: Settings) -> socket.socket:
-    """A bound socket. Raises `UserError` that says why there is none."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(where)
-            # Two listeners may share a bound address until one of them listens.
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-    except UnicodeError:
-        raise _cannot_listen(settings, OSError("this is no host name")) from None
-    except OSError as error:
-        raise _cannot_listen(settings, error) from None
-    return listener
-
-
-def _cannot_listen(settings: Settings, error: OSError) -> UserError:
-    where = f"{settings.host}:{settings.port}"
-    if error.errno == errno.EADDRINUSE:
-        problem = f"port {settings.port} is in use: {where}. Choose another with --port"
-    elif error.errno == errno.EACCES:
-        problem = f"not allowed to listen on {where}; ports below 1024 need privileges"
-    else:
-        problem = f"cannot listen on {where}: {error.strerror or error}"
-    return UserError(problem + ".", code="cannot_listen", param="port")
-
-
-def address(listener: socket.socket, *, secure: bool = False) -> str:
-    host, port = listener.getsockname()[:2]
-    scheme = "https" if secure else "http"
-    return f"{scheme}://[{host}]:{port}/v1" if ":" in host else f"{scheme}://{host}:{port}/v1"
 
 
 def make_tls(settings: Settings) -> Tls | None:

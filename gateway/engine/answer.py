@@ -114,6 +114,7 @@ class Answer:
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
         self._accept_ms = 0.0
+        self._over = False
 
     async def prepare(self) -> None:
         """Have everything loaded that the answer needs, before it takes a slot."""
@@ -166,12 +167,14 @@ class Answer:
 
     def ended(self, failure: BaseException | None) -> None:
         """Nothing follows, whatever the reason."""
-        reason = self._output.reason or "abandoned"
+        # One that is to have no token has its reason from the beginning.
+        reason = (self._output.reason if self._over else None) or "abandoned"
         self._output.record.mark_ended(reason if failure is None else "failed")
 
     def _finished(self) -> Finished:
         reason = self._output.reason
         assert reason is not None, "an answer ends for a reason"
+        self._over = True
         speculation = self._request.speculation
         self._output.record.accept_ms = self._accept_ms
         timings = self._output.record.timings(

@@ -19,7 +19,8 @@ async def outcome_of(shared: asyncio.Future[Result]) -> Result:
 
     Raises what it raises, and `UserError` `draining` where it is cancelled: only closing does that.
     """
-    await asyncio.wait([shared])
+    if not shared.done():
+        await asyncio.wait([shared])
     if shared.cancelled():
         raise closing()
     return shared.result()

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import Protocol
 
-from gateway.engine.closing import closing
+from gateway.engine.closing import closing, outcome_of
 from gateway.engine.lanes import CompileLane, Job
 from models.constraints.compiler import TooSlowError
 from models.constraints.guide import Grammar, Guide
@@ -84,7 +84,7 @@ class Constraints:
         try:
             async with asyncio.timeout(self._seconds):
                 # A request that is cancelled must not end what others wait for.
-                return await asyncio.shield(job.result)
+                return await outcome_of(job.result)
         except TimeoutError:
             raise source.refusal(
                 f"was not compiled within {self._seconds:g} s", "unsupported_value"

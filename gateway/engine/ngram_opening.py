@@ -34,9 +34,11 @@ def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
 
 
 def _no_store(directory: Path, error: OSError) -> UserError:
-    reason = "another gateway has it" if isinstance(error, BlockingIOError) else error.strerror
+    taken = isinstance(error, BlockingIOError)
+    reason = "another gateway has it" if taken else error.strerror
     return UserError(
         f"the n-gram store cannot be kept in {directory}: {reason}.",
-        code="invalid_setting",
+        # The other one may be about to end.
+        code="store_in_use" if taken else "invalid_setting",
         param="ngram_store",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from gateway.engine.closing import outcome_of
 from gateway.engine.names import JOIN, PREDICTION
 from gateway.engine.requests import Prediction, Speculation
 from models.drafters.predicted import PredictedText, Vocabulary
@@ -34,7 +35,7 @@ async def _made(prediction: Prediction, vocabulary: Vocabulary, most: int) -> Pr
         prediction.making = asyncio.get_running_loop().run_in_executor(
             None, PredictedText, prediction.text, vocabulary, most
         )
-    return await asyncio.shield(prediction.making)
+    return await outcome_of(prediction.making)
 
 
 def with_room(speculation: Speculation) -> Speculation:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.engine.closing import closing
+from gateway.engine.closing import closing, outcome_of
 from gateway.engine.service import ModelService
 from gateway.engine.turns import Turns
 from models.errors import UserError
@@ -166,7 +166,7 @@ class SlotQueue:
     async def _until_filled(self, lease: Lease, filled: asyncio.Future[Any]) -> Lease:
         try:
             # The slot counts the copied tokens already, so a cancelled request's copy goes on.
-            await asyncio.shield(filled)
+            await outcome_of(filled)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 lease.slot.truncate(0)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
+from gateway.engine.closing import closing
 from gateway.engine.status import EngineStatus
 from gateway.fleet import refusals
 from gateway.fleet.idle import IdleTimer
@@ -125,18 +127,24 @@ class Member:
         return loaded.use()
 
     async def load(self, *, force: bool = False) -> None:
-        """Have it loaded, also where it failed before; `force`: whether or not it seems to fit."""
+        """Have it loaded, also where it failed before; `force`: whether or not it seems to fit.
+
+        Raises `UserError`: what loading does, and `draining` as soon as the gateway closes.
+        """
         self._given_up = False
         self.failures.forgive()
         if self.loaded is None:
-            await asyncio.shield(self._bringing or self._bring(self._load(force=force)))
+            await self._brought_or_drained(force=force)
             self._require_hope()
 
     async def replace(self, *, force: bool = False) -> None:
-        """Load it anew, beside the one that serves until then and whose answers may end."""
+        """Load it anew, beside the one that serves until then and whose answers may end. Raises
+        what `load` does."""
         self.failures.forgive()
         self._given_up = False
-        await asyncio.shield(self._bringing or self._bring(self._load(force=force)))
+        await self._brought_or_drained(force=force)
+        if self.loaded is None:
+            self._require_hope()
 
     def unload(self) -> asyncio.Task[None] | None:
         """Free it when its answers have ended; new requests load it again. None: nothing is."""
@@ -189,7 +197,8 @@ class Member:
             async with asyncio.timeout(self._terms.load_seconds):
                 while self.loaded is None:
                     self._require_hope()
-                    await self._brought_or_drained()
+                    with self._telling():
+                        await self._brought_or_drained()
         except TimeoutError:
             raise refusals.loading(self.name, self._terms.load_seconds) from None
         finally:
@@ -197,25 +206,35 @@ class Member:
             if self.loaded is not None:
                 self._idle(self.loaded)
 
-    async def _brought_or_drained(self) -> None:
-        """Whoever is cancelled here does not end what others wait for."""
-        task = self._bringing or self._bring(self._load())
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What is wrong with the package, the operator is to know, and not who asks it."""
+        try:
+            yield
+        except UserError as error:
+            if error.code in TOLD:
+                raise
+            raise refusals.not_loadable(self.name) from error
+
+    async def _brought_or_drained(self, *, force: bool = False) -> None:
+        """Until the load that runs, or a new one, came to its end; `force` is for a new one.
+        Whoever is cancelled here does not end what others wait for.
+
+        Raises what the load does, and `draining` where the gateway closes.
+        """
+        if self._draining:
+            raise closing()
+        task = self._bringing or self._bring(self._load(force=force))
         if self._drained is None:
             self._drained = asyncio.get_running_loop().create_future()
         await asyncio.wait((task, self._drained), return_when=asyncio.FIRST_COMPLETED)
         if not task.done() or task.cancelled():
-            return
-        try:
-            task.result()
-        except UserError as error:
-            if error.code in TOLD:
-                raise
-            # What is wrong with the package, the operator is to know.
-            raise refusals.not_loadable(self.name) from error
+            raise closing()
+        task.result()
 
     def _require_hope(self) -> None:
         if self._draining:
-            raise UserError("The gateway is shutting down.", code="draining")
+            raise closing()
         if self.stuck:
             raise refusals.device_stuck(self._terms.stuck_seconds or 0)
         if self._given_up:

@@ -1,7 +1,9 @@
-"""Fields in another API's form: OpenAI's endpoints write functions and formats differently.
+"""Fields in another API's form: OpenAI's endpoints write functions and formats differently, and
+have other names for what is to be answered and how much.
 
 Where they are no fields of the endpoint they would be ignored, and an answer would not be what was
-asked for. Each is refused by a message that names the field and says what is right here.
+asked for. Each is refused by a message that names the field and says what is right here. A field
+that only has another name is let pass beside the right one, which says what is meant.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ FLAT_SCHEMA = '{"type": "json_schema", "name": ..., "schema": ...}'
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """`given` says whether a value asks for anything; `problem` what is wrong with it, and `right`
-    what is asked for here instead."""
+    what is asked for here instead. Where one of `beside` is given it does no harm."""
 
     given: Callable[[Any], bool]
     problem: str
     right: str
+    beside: tuple[str, ...] = ()
 
 
 def _is_set(value: Any) -> bool:
@@ -53,9 +56,19 @@ def _names(value: Any) -> bool:
 
 _NO_CALLS = "for chat completions and the Responses API; a completion calls no functions"
 _ABSENT = "absent, or a request to /v1/chat/completions"
+_CHAT_PATH, _RESPONSES_PATH = "/v1/chat/completions", "/v1/responses"
+
+
+def _named(path: str, *right: str) -> Foreign:
+    """A field of the endpoint `path` that has another name here, or one of several."""
+    return Foreign(_is_set, f"a field of {path}", " or ".join(right), right)
+
 
 IN_RESPONSES: Mapping[str, Foreign] = MappingProxyType(
     {
+        "max_tokens": _named(_CHAT_PATH, "max_output_tokens"),
+        "max_completion_tokens": _named(_CHAT_PATH, "max_output_tokens"),
+        "messages": _named(_CHAT_PATH, "input"),
         "response_format": Foreign(_is_set, CHAT, f'text: {{"format": {FLAT_SCHEMA}}}'),
         "functions": Foreign(_lists, OLD, f"tools: [{FLAT_TOOL}]"),
         "function_call": Foreign(_names, OLD, f"tool_choice: {FLAT_CHOICE}"),
@@ -63,6 +76,9 @@ IN_RESPONSES: Mapping[str, Foreign] = MappingProxyType(
 )
 IN_CHAT: Mapping[str, Foreign] = MappingProxyType(
     {
+        "max_output_tokens": _named(_RESPONSES_PATH, "max_tokens", "max_completion_tokens"),
+        "input": _named(_RESPONSES_PATH, "messages"),
+        "prompt": _named("/v1/completions", "messages"),
         "text.format": Foreign(_is_set, RESPONSES, f"response_format: {CHAT_SCHEMA}"),
         "functions": Foreign(_lists, OLD, f"tools: [{CHAT_TOOL}]"),
         "function_call": Foreign(_names, OLD, f"tool_choice: {CHAT_CHOICE}"),
@@ -70,6 +86,10 @@ IN_CHAT: Mapping[str, Foreign] = MappingProxyType(
 )
 IN_TEXT: Mapping[str, Foreign] = MappingProxyType(
     {
+        "max_output_tokens": _named(_RESPONSES_PATH, "max_tokens"),
+        "max_completion_tokens": _named(_CHAT_PATH, "max_tokens"),
+        "input": _named(_RESPONSES_PATH, "prompt"),
+        "messages": _named(_CHAT_PATH, "prompt"),
         "text.format": Foreign(_is_set, RESPONSES, f"response_format: {CHAT_SCHEMA}"),
         "tools": Foreign(_lists, _NO_CALLS, _ABSENT),
         "tool_choice": Foreign(_names, _NO_CALLS, _ABSENT),
@@ -82,7 +102,8 @@ IN_TEXT: Mapping[str, Foreign] = MappingProxyType(
 def refuse_foreign(document: Mapping[str, Any], fields: Mapping[str, Foreign]) -> None:
     """Raise `UserError` (`unsupported_value`) that names the first of `fields` that is given."""
     for path, foreign in fields.items():
-        if foreign.given(_at(document, path)):
+        right_given = any(document.get(name) is not None for name in foreign.beside)
+        if foreign.given(_at(document, path)) and not right_given:
             raise foreign_form(path, foreign.problem, foreign.right)
 
 

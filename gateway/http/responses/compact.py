@@ -23,6 +23,10 @@ from gateway.http.responses.store import Conversations
 from models.errors import UserError
 
 SUMMARY_TOKENS = 512
+PENALTY = 0.1
+"""For tokens of the summary that come again: without it a small model may repeat itself to the
+limit. Not the advice of its package, whose repetition penalty counts the prompt as well: what is to
+be kept is there, and a summary says it again."""
 
 
 class CompactRoutes:
@@ -56,6 +60,7 @@ def _asking(document: Mapping[str, Any]) -> dict[str, Any]:
         "prompt_cache_key": document.get("prompt_cache_key"),
         "max_output_tokens": SUMMARY_TOKENS,
         "temperature": 0,
+        "frequency_penalty": PENALTY,
         "store": False,
     }
 
