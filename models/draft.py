@@ -87,10 +87,10 @@ class Draft(NamedTuple):
         that leaves no fork."""
         if len(nodes) == len(self.tokens):
             return self
-        kept = sorted(nodes)
         if self.parents is None:
-            assert kept == list(range(len(kept))), "a chain is cut behind some token"
-            return self.first(len(kept))
+            assert max(nodes, default=-1) < len(nodes), "a chain is cut behind some token"
+            return self.first(len(nodes))
+        kept = sorted(nodes)
         place = {node: index for index, node in enumerate(kept)} | {-1: -1}
         parents: tuple[int, ...] | None = tuple(place[self.parents[node]] for node in kept)
         if parents == tuple(range(-1, len(kept) - 1)):
