@@ -56,7 +56,7 @@ def no_room(most: int = 64) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("code", FULL)
-def test_a_store_that_cannot_be_claimed_is_in_memory(
+async def test_a_store_that_cannot_be_claimed_is_in_memory(
     package: Package,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,6 +68,11 @@ def test_a_store_that_cannot_be_claimed_is_in_memory(
     assert store is not None
     assert "in memory alone" in caplog.text
     assert os.strerror(code) in caplog.text
+    monkeypatch.setattr("gateway.engine.ngram_store.append_text", refusing(code))
+    await store.load("ann")
+    store.add("ann", (1, 2, 3))
+    await store.close()
+    assert caplog.text.count("n-gram store") == 1, "it is said once"
 
 
 def test_a_store_that_may_not_be_written_by_us_is_a_mistake(
@@ -127,6 +132,17 @@ def test_a_cache_that_cannot_be_made_is_no_failure(
     monkeypatch.setattr(Path, "mkdir", refusing(code))
     key = Key("p", "CPU", 1, "1", "x", 64, 1)
     CalibrationCache(tmp_path / "c").store(key, dataclasses.replace(FLAT, measured_at="now"))
+
+
+def test_a_cache_that_is_no_directory_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    cache, key = CalibrationCache(tmp_path / "file" / "c"), Key("p", "CPU", 1, "1", "x", 64, 1)
+    assert cache.load(key) is None
+    cache.store(key, dataclasses.replace(FLAT, measured_at="now"))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot be kept" in caplog.text
 
 
 async def test_answers_come_while_the_store_cannot_be_written(

@@ -23,14 +23,17 @@ def open_store(package: Package, options: EngineOptions) -> NgramStore | None:
     store = NgramStore.shared(directory, vocabulary)
     if store is not None:
         return store
-    claimed = None
+    claimed, problem = None, None
     try:
         claimed = claim(directory)
     except OSError as error:
         if error.errno not in UNKEPT:
             raise _no_store(directory, error) from None
         log.warning("the n-gram store in %s is in memory alone: %s", directory, error.strerror)
-    return NgramStore(directory, options.ngram_store_mib << 20, vocabulary, claimed).share()
+        problem = str(error)
+    store = NgramStore(directory, options.ngram_store_mib << 20, vocabulary, claimed)
+    store.problem = problem  # it was said: what fails later is the same
+    return store.share()
 
 
 def _no_store(directory: Path, error: OSError) -> UserError:

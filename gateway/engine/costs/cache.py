@@ -68,7 +68,7 @@ class CalibrationCache:
         try:
             document = json.loads(self._path(key).read_bytes())
             return _read(document, key)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("the kept calibration is of no use (%s): measuring again", error)
