@@ -17,7 +17,7 @@ ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`running`: a gateway answers at the address, most likely the one that is looked at.
+    """`running`: a gateway answers at the address, most likely the one that is asked about.
     `problem`: serve could not listen there, for the reason that is `told`."""
 
     told: str

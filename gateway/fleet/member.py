@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 from gateway.engine.closing import closing
 from gateway.engine.status import EngineStatus
 from gateway.fleet import refusals
+from gateway.fleet.bringing import Bringing
 from gateway.fleet.idle import IdleTimer
 from gateway.fleet.loaded import Loaded, Use
 from gateway.fleet.retiring import Retiring
@@ -58,11 +59,9 @@ class Member:
         self._given_up = False
         self._starting = False
         self._recovering = False
-        self._bringing: asyncio.Task[None] | None = None
+        self._bringing = Bringing(source.name)
         self._timer = IdleTimer(terms.keep_alive, self._expire)
         self._last: EngineStatus | None = None
-        self._draining = False
-        self._drained: asyncio.Future[None] | None = None
 
     @property
     def name(self) -> str:
@@ -104,7 +103,7 @@ class Member:
             return "loaded"
         if self._given_up:
             return "failed"
-        if self._bringing is not None:
+        if self._bringing.active:
             return "reloading" if self._recovering else "loading"
         return "draining" if self.retiring.engines else "unloaded"
 
@@ -134,7 +133,7 @@ class Member:
         self._given_up = False
         self.failures.forgive()
         if self.loaded is None:
-            await self._brought_or_drained(force=force)
+            await self._brought(force=force)
             self._require_hope()
 
     async def replace(self, *, force: bool = False) -> None:
@@ -142,7 +141,7 @@ class Member:
         what `load` does."""
         self.failures.forgive()
         self._given_up = False
-        await self._brought_or_drained(force=force)
+        await self._brought(force=force)
         if self.loaded is None:
             self._require_hope()
 
@@ -175,17 +174,13 @@ class Member:
 
     def drain(self) -> None:
         """Nobody waits any more, and nothing is unloaded for lack of use."""
-        self._draining = True
+        self._bringing.drain()
         self._timer.stop()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
 
     async def close(self) -> None:
         """Nothing is loaded any more, and its engines end."""
         self.drain()
-        if self._bringing is not None:
-            self._bringing.cancel()
-            await asyncio.wait([self._bringing])
+        await self._bringing.cancel()
         await self.retiring.cancel()
         await asyncio.gather(*(loaded.engine.close() for loaded in self.engines))
 
@@ -198,7 +193,7 @@ class Member:
                 while self.loaded is None:
                     self._require_hope()
                     with self._telling():
-                        await self._brought_or_drained()
+                        await self._brought()
         except TimeoutError:
             raise refusals.loading(self.name, self._terms.load_seconds) from None
         finally:
@@ -216,41 +211,22 @@ class Member:
                 raise
             raise refusals.not_loadable(self.name) from error
 
-    async def _brought_or_drained(self, *, force: bool = False) -> None:
-        """Until the load that runs, or a new one, came to its end; `force` is for a new one.
-        Whoever is cancelled here does not end what others wait for.
-
-        Raises what the load does, and `draining` where the gateway closes.
-        """
-        if self._draining:
+    async def _brought(self, *, force: bool = False) -> None:
+        """Until the load that runs, or a new one, has ended; `force` is for a new one. Raises what
+        it does, and `draining` where the gateway closes."""
+        if self._bringing.draining:
             raise closing()
-        task = self._bringing or self._bring(self._load(force=force))
-        if self._drained is None:
-            self._drained = asyncio.get_running_loop().create_future()
-        await asyncio.wait((task, self._drained), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done() or task.cancelled():
-            raise closing()
-        task.result()
+        if not self._bringing.active:
+            self._bringing.begin(self._load(force=force))
+        await self._bringing.outcome()
 
     def _require_hope(self) -> None:
-        if self._draining:
+        if self._bringing.draining:
             raise closing()
         if self.stuck:
             raise refusals.device_stuck(self._terms.stuck_seconds or 0)
         if self._given_up:
             raise refusals.failed(self.name, self.failures.lately)
-
-    def _bring(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=f"package {self.name}")
-        self._bringing = task
-        task.add_done_callback(self._brought)
-        return task
-
-    def _brought(self, task: asyncio.Task[None]) -> None:
-        if self._bringing is task:
-            self._bringing = None
-        if not task.cancelled():
-            task.exception()  # whoever waited was told it
 
     async def _load(self, *, force: bool = False) -> None:
         if not force:
@@ -302,9 +278,9 @@ class Member:
         log.error("package %s: %s; it will be loaded again", self.name, error, exc_info=error)
         self._take_out()
         self._count(str(error))
-        if self._bringing is None:
+        if not self._bringing.active:
             self._recovering = True
-            self._bring(self._recover(loaded))
+            self._bringing.begin(self._recover(loaded))
         else:
             self.retiring.retire_soon(loaded, refusals.device_failed())
 
@@ -336,7 +312,7 @@ class Member:
         return loaded
 
     def _idle(self, loaded: Loaded) -> None:
-        if loaded is self.loaded and not (loaded.uses or self.waiting or self._draining):
+        if loaded is self.loaded and not (loaded.uses or self.waiting or self._bringing.draining):
             self._timer.start()
 
     def _expire(self) -> None:
