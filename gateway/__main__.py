@@ -89,8 +89,8 @@ def _parser() -> Parser:
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2].replace("_", "-")
         summary = (command.__doc__ or "").partition("\n")[0]
-        failed = getattr(command, "failed", _failed)
-        command.add_arguments(add_command(commands, name, summary, run=command.run, failed=failed))
+        added = add_command(commands, name, summary, run=command.run, failed=_failed)
+        command.add_arguments(added)
     return parser
 
 

@@ -8,8 +8,9 @@ class UserError(Exception):
 
     `message` says what was wrong and what would be right; `code` is a stable identifier
     (`package_invalid`, `context_length_exceeded`, `model_not_found`, ...); `param` names the
-    field, flag or file concerned. The HTTP layer maps `code` to a status in one place, the
-    command line prints `message` and exits 1.
+    field, flag or file concerned. The HTTP layer maps `code` to a status in one place; the command
+    line prints `message`, and serve tells by `code` whether another attempt may do
+    (`gateway.commands.statuses`).
     """
 
     def __init__(self, message: str, *, code: str, param: str | None = None) -> None:

@@ -25,8 +25,7 @@ from aiohttp import web
 from gateway.commands.listening import address, bind
 from gateway.commands.options import add_setting_flags, settings_of
 from gateway.commands.reloading import Reloader, on_hangup
-from gateway.commands.statuses import STUCK
-from gateway.commands.statuses import of_serve as failed
+from gateway.commands.statuses import STUCK, of_serve
 from gateway.fleet.sources import read_sources
 from gateway.fleet.starting import Starter
 from gateway.fleet.watch import Watch
@@ -44,8 +43,6 @@ from gateway.tls import Tls
 from models.errors import UserError
 from models.providers import load_onnxruntime
 
-__all__ = ("add_arguments", "failed", "run", "serve")
-
 log = logging.getLogger(SAID)
 
 SWITCH_SECONDS = 0.0005
@@ -55,6 +52,7 @@ of it in every run: only runs of microseconds take it back before the loop had i
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting_flags(parser)
+    parser.set_defaults(failed=of_serve)
 
 
 def run(parsed: argparse.Namespace) -> int:
