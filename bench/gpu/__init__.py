@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("gpu-check"), metavar="DIR", help="default: gpu-check"
     )
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help=f"default: {SECONDS:.0f}"
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="S",
+        help=f"no part begins after so long; default: {SECONDS:.0f}",
     )
     parser.add_argument(
         "--parts", metavar="NAME[,NAME...]", help=f"of {', '.join(BY_NAME)}; default: all"
