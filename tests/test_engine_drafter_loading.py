@@ -103,19 +103,20 @@ async def test_a_default_drafter_that_the_package_has_not_stops_the_start(
 
 
 @pytest.mark.parametrize("drafter", ["auto", "eagle3"])
-async def test_without_memory_for_a_drafter_only_auto_starts(
-    tiny_package: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
+@pytest.mark.parametrize("code", ["out_of_memory", "graph_invalid"])
+async def test_where_a_drafter_cannot_be_loaded_only_auto_starts(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch, drafter: str, code: str
 ) -> None:
     learned = FakeLearned()
 
     def refuse() -> None:
-        raise UserError("it does not fit.", code="out_of_memory")
+        raise UserError("it does not fit.", code=code)
 
     learned.loading = refuse
     if drafter == "eagle3":
         with pytest.raises(UserError) as error:
             await started(tiny_package, learned, monkeypatch, drafter)
-        assert error.value.code == "out_of_memory"
+        assert error.value.code == code
         return
     engine, report = await started(tiny_package, learned, monkeypatch, drafter)
     assert "only the ngram drafter: it does not fit." in report
