@@ -74,8 +74,8 @@ class Target:
         self._compaction: DeviceCompaction | None = None
         self._lone: LoneRuns | None = None
         self._fixed: FixedRuns | None = None
-        if provider.on_host and not provider.fixes:
-            self._lone = LoneRuns(self._spec, self._sessions[min(self._sessions)], self._workspace)
+        if provider.on_host and 1 in self._sessions:
+            self._lone = LoneRuns(self._spec, self._sessions[1], self._workspace)
         if provider.fixes:
             self._fixed = FixedRuns(
                 self._spec,
