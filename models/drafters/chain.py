@@ -33,6 +33,8 @@ class ChainDrafter(LearnedDrafter):
         """The fewest steps that are enough for `budget`, of those for whose drafts there is room
         behind `end` entries; else the most; 0 where there is none."""
         room = self._context + PAD_TOKENS - end
+        if self._steps[-1] - 1 <= room:
+            return enough(self._steps, budget)
         fitting = [steps for steps in self._steps if steps - 1 <= room]
         return enough(fitting, budget) if fitting else 0
 
@@ -67,4 +69,7 @@ def _proposal(listed: NDArray[np.int64], weights: NDArray[np.float32]) -> Propos
 
 def enough(steps: Sequence[int], budget: int) -> int:
     """The fewest that are at least `budget`, else the most there are; `steps` rise."""
-    return next((count for count in steps if count >= budget), steps[-1])
+    for count in steps:
+        if count >= budget:
+            return count
+    return steps[-1]

@@ -104,7 +104,9 @@ def most_expected(free: Draft, learned: Sequence[Candidate], budget: int) -> Pla
     """The learned drafter of most expected tokens, whatever it costs, unless `free` has more."""
     if budget <= 0 or not learned:
         return None
-    best = max(learned, key=lambda each: each.expected(budget))
+    best = learned[0]
+    if len(learned) > 1:
+        best = max(learned, key=lambda each: each.expected(budget))
     if free.tokens and best.expected(budget) <= expected_tokens(free):
         return None
     return Plan(best.name, best.most(budget))
