@@ -142,13 +142,19 @@ def test_features_are_written_where_the_slot_keeps_them(target: Target, plain: T
             assert np.abs(wanted).max() > 0.1
 
 
-def test_addresses_stay_and_nothing_is_allocated_between_replays(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def two_rows(target: Target) -> list[Row]:
+    """Four tokens each, behind 20 that are in the slots."""
     slots = target.make_slots(2, CONTEXT)
     for slot in slots:
         prefill(target, slot, PROMPT[:20])
-    rows = [Row(slot, PROMPT[20:24], logits=4) for slot in slots]
+    return [Row(slot, PROMPT[20:24], logits=4) for slot in slots]
+
+
+def test_addresses_stay_and_nothing_is_allocated_between_replays(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = two_rows(target)
+    slots = [row.slot for row in rows]
     target.run(rows)
     assert target._fixed is not None
     (fixed,) = target._fixed._runs.values()
@@ -173,10 +179,7 @@ def test_addresses_stay_and_nothing_is_allocated_between_replays(
 def test_a_replay_has_one_copy_to_the_device_and_one_back(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slots = target.make_slots(2, CONTEXT)
-    for slot in slots:
-        prefill(target, slot, PROMPT[:20])
-    rows = [Row(slot, PROMPT[20:24], logits=4) for slot in slots]
+    rows = two_rows(target)
     (first, _) = target.run(rows)
     copies: list[str] = []
     for way in ("send", "fetch"):
