@@ -365,11 +365,9 @@ def findings(
         "most",
         "median",
         "95 %",
-        "whole",
+        "with its run",
     )
-    title = (
-        "Milliseconds of a round beside its runs: means of answers, single rounds; with its runs"
-    )
+    title = "Milliseconds of a round beside its runs: means of answers, and single rounds"
     return Findings(settings, {"ways": figures}, promises, (Table(title, header, rows),))
 
 

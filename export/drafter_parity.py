@@ -111,7 +111,5 @@ def shown(parity: Mapping[str, float], survival: Sequence[float]) -> str:
     if agreement is None:
         return right
     told = f"in fp32 it drafts what torch does; as it is stored, {agreement:.1%} of those tokens"
-    usual = (
-        "" if agreement == 1 else " (rounding: 75 to 95 % is usual, and answers are the target's)"
-    )
-    return f"  {told}{usual}\n{right}"
+    why = "" if agreement == 1 else " (that is rounding; answers are the target's all the same)"
+    return f"  {told}{why}\n{right}"

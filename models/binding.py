@@ -159,7 +159,9 @@ class Binding:
         if made is None:
             array = np.empty(shape, dtype=kind)
             self._keep(name, array)
-            if array.nbytes <= _SMALL_BYTES and len(self._made) < _MOST_MADE:
+            if array.nbytes <= _SMALL_BYTES:
+                if len(self._made) == _MOST_MADE:
+                    self._made.clear()  # prompts have had many lengths; widths of rounds come again
                 self._made[name, shape] = (array, self._kept[name])
             return array
         self._arrays[name], self._kept[name] = made

@@ -1,7 +1,7 @@
 """Many small arrays as one piece of a device's memory, which one copy moves.
 
-A copy to or from a device takes some ten microseconds however little it moves, and a round's runs
-have a dozen small inputs and outputs.
+A copy to or from a device is a call and a wait, however little it moves, and a round's runs have a
+dozen small inputs and outputs.
 """
 
 from __future__ import annotations

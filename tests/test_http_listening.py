@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import trustme
 import uvloop
 from aiohttp import web
 
@@ -89,6 +91,24 @@ async def leave_those_in_the_queue_of_others() -> None:
             for client in clients:
                 client.close()
             assert waiting == MANY, "the next gateway has them all"
+
+
+async def stop_beside_a_silent_handshake() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with listens() as (runner, listener):
+        with socket.create_connection(listener.getsockname(), timeout=10):
+            # The loop's own limit for a handshake is a minute.
+            async with asyncio.timeout(30):
+                await stop_listening(runner, Listeners([listener], context))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_who_says_nothing_holds_up_no_stop(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.http.listening.HANDSHAKE_SECONDS", 0.3)
+    run(stop_beside_a_silent_handshake())
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

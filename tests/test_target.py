@@ -247,6 +247,20 @@ def test_bindings_are_bounded_and_made_again_when_needed(package: Package) -> No
     assert len(target._bindings) == 64
 
 
+def test_arrays_that_a_binding_keeps_are_bounded(
+    target: Target, package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.binding._MOST_MADE", 5)
+    bounded = Target(package, select_provider("cpu", "cpu"))
+    pairs = bounded.make_slots(2, CONTEXT)
+    for width in (*range(1, 12), *range(11, 0, -1)):
+        expected = bits(whole(target, PROMPT[:width])[0])
+        for result in bounded.run([Row(slot, PROMPT[:width], logits=width) for slot in pairs]):
+            assert bits(result) == expected
+        for binding in bounded._bindings.values():
+            assert len(binding._made) <= 5
+
+
 def test_bindings_keep_no_whole_rows_of_logits(package: Package) -> None:
     """There is one binding per set of slots: what each keeps must not grow with the vocabulary."""
     target = Target(package, select_provider("cpu", "cpu"))

@@ -18,6 +18,9 @@ from aiohttp import web
 LAST_SECONDS = 0.2
 """For the requests of connections that were made last."""
 
+HANDSHAKE_SECONDS = 2.0
+"""For their handshakes: who connected and says nothing holds up no stop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
@@ -36,7 +39,11 @@ async def stop_listening(runner: web.AppRunner, own: Listeners) -> None:
     waiting = [connection for queue in queues for connection in _ended(queue)]
     loop, server = asyncio.get_running_loop(), runner.server
     assert server is not None, "it was set up"
-    made = (loop.connect_accepted_socket(server, each, ssl=own.context) for each in waiting)
+    handshake = None if own.context is None else HANDSHAKE_SECONDS
+    made = (
+        loop.connect_accepted_socket(server, each, ssl=own.context, ssl_handshake_timeout=handshake)
+        for each in waiting
+    )
     # One whose handshake fails is nobody's request.
     await asyncio.gather(asyncio.sleep(LAST_SECONDS), *made, return_exceptions=True)
 
