@@ -14,6 +14,8 @@ import axe_playwright_python
 import pytest
 from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 ARTEFACTS = Path(os.environ.get("OUTPACE_ARTEFACTS") or ROOT / ".ci" / "artefacts")
 PICTURES = frozenset(
@@ -30,7 +32,7 @@ AXE = next(Path(axe_playwright_python.__file__).parent.rglob("axe.min.js"))
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 360, "height": 740}
-PATIENCE_MS = 15_000
+PATIENCE_MS = 1000 * PATIENCE
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -6,15 +6,13 @@ An environment is made once and kept in the cache, by the content of what define
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 from models.errors import UserError
 from models.locations import cache_directory
 from tests.fake_engine import FakeEngine, FakeGeneration
+from tests.locks import locked
 
 CLIENTS = Path(__file__).parent / "clients"
 KEY = "right"
@@ -73,6 +72,11 @@ def node_modules() -> Path:
 
 def require_node() -> None:
     """Have node and npm, from Debian where this may install them."""
+    with locked(cache_directory() / "clients" / "debian.lock"):
+        _bring_node()
+
+
+def _bring_node() -> None:
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     if not lacking:
         return
@@ -129,21 +133,12 @@ def _kept(
     for file in named:
         digest.update(file.read_bytes())
     place = cache_directory() / "clients" / f"{name}-{digest.hexdigest()[:16]}"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock")):
+    with locked(place.with_suffix(".lock")):
         if not (place / "complete").exists():
             shutil.rmtree(place, ignore_errors=True)
             install(place)
             (place / "complete").touch()
     return place
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Two sessions that start together must not write the same directory."""
-    with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _install(command: Sequence[str]) -> None:

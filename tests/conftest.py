@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from gateway.engine import loading
@@ -22,6 +23,7 @@ from tests.checkpoints import make_checkpoint
 from tests.drafters_support import drafting_package
 from tests.engine_support import Reference
 from tests.letters_checkpoint import make_letters_checkpoint
+from tests.locks import locked
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,9 +37,12 @@ def _one_thread_pool() -> Iterator[None]:
     """In a process all sessions of ONNX Runtime share a pool, or none does.
 
     The gateway's sessions share one, the export's do not, and their tests run in one process: so
-    here the export's sessions join the pool too.
+    here the export's sessions join the pool too. It has one thread, and so has torch: others would
+    wait for parts of tiny models, spinning, for twice the processor time. Gateways and exports that
+    tests start as processes have as many threads as any.
     """
-    share_threads(None)
+    torch.set_num_threads(1)
+    share_threads(1)
     make = onnxruntime.InferenceSession.__init__
 
     def make_in_pool(
@@ -67,22 +72,23 @@ def _own_calibrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer Llama in fp32 for 1, 2 and 4 rows, kept in the cache between runs."""
-    path = cache_directory() / "tests" / f"tiny-{_digest_of_export()}"
-    if not _is_valid(path):
-        _export_tiny(make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama"), path, "1,2,4")
-    return path
+    """A random two-layer Llama in fp32 for 1, 2 and 4 rows."""
+
+    def checkpoint() -> Path:
+        return make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama")
+
+    return _kept("tiny", checkpoint, "1,2,4")
 
 
 @pytest.fixture(scope="session")
 def roomy_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny package with room for 2,048 tokens: for answers that are left before their end."""
-    path = cache_directory() / "tests" / f"roomy-{_digest_of_export()}"
-    if not _is_valid(path):
+
+    def checkpoint() -> Path:
         directory = tmp_path_factory.mktemp("roomy")
-        checkpoint = make_checkpoint(directory, "llama", max_position_embeddings=2048)
-        _export_tiny(checkpoint, path, "1,2,4")
-    return path
+        return make_checkpoint(directory, "llama", max_position_embeddings=2048)
+
+    return _kept("roomy", checkpoint, "1,2,4")
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +105,9 @@ def reference(package: Package) -> Reference:
 @pytest.fixture(scope="session")
 def letters_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with a vocabulary of twelve tokens, for one row: its answers can be enumerated."""
-    path = cache_directory() / "tests" / f"letters-{_digest_of_export()}"
-    if not _is_valid(path):
-        _export_tiny(make_letters_checkpoint(tmp_path_factory.mktemp("letters")), path, "1")
-    return path
+    return _kept(
+        "letters", lambda: make_letters_checkpoint(tmp_path_factory.mktemp("letters")), "1"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +124,16 @@ def demo_package() -> Path:
         return load_package(path).path
     except UserError as error:
         pytest.fail(f"{error.message}\nThese tests need the demo package: run `make setup`.")
+
+
+def _kept(name: str, checkpoint: Callable[[], Path], rows: str) -> Path:
+    """A package that is kept in the cache between runs, and exported by one of those that want it
+    at once."""
+    path = cache_directory() / "tests" / f"{name}-{_digest_of_export()}"
+    with locked(path.with_suffix(".lock")):
+        if not _is_valid(path):
+            _export_tiny(checkpoint(), path, rows)
+    return path
 
 
 def _digest_of_export() -> str:

@@ -40,6 +40,8 @@ from models.sampling.sampler import Sampler
 from models.slots import Slot, SlotPool
 from models.target import Row, RowResult, Target
 from models.verification import accept, make_rule
+from tests.patience import HOLD, PATIENCE
+from tests.patience import until as until
 
 OFF = Speculation(drafter="off", policy="off")
 CONTEXT = 200
@@ -95,7 +97,7 @@ class GatedTarget(Target):
 
     def run(self, rows: Sequence[Row]) -> list[RowResult]:
         self.runs.append(list(rows))
-        assert self.gate.wait(20), "a test forgot to open the gate"
+        assert self.gate.wait(HOLD), "a test forgot to open the gate"
         if self.seconds:
             time.sleep(self.seconds)
         if self.broken(rows):
@@ -186,7 +188,7 @@ async def ask(engine: Engine, prompt: Sequence[int], **fields: object) -> Answer
     """The whole answer to `prompt`; end-of-sequence is ignored unless the test says otherwise."""
     known: dict[str, object] = {"ignore_eos": True, "max_tokens": 24, **fields}
     request = GenerationRequest(tuple(prompt), **known)  # type: ignore[arg-type]
-    async with engine.open(request) as generation, asyncio.timeout(20):
+    async with engine.open(request) as generation, asyncio.timeout(PATIENCE):
         return await read(generation)
 
 
@@ -326,13 +328,6 @@ class OnePathDrafter(ScriptedDrafter):
 def is_idle(engine: Engine) -> bool:
     status = engine.status()
     return (status.free_slots, status.running, status.waiting) == (status.slots, 0, 0)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for something that other tasks or threads bring about."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (the condition may be a thread's)
-            await asyncio.sleep(0.001)
 
 
 MOST = 30

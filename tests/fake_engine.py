@@ -37,6 +37,8 @@ from models.errors import UserError
 from models.package import FileEntry, Manifest, Package, TargetSpec
 
 MODEL = "tiny-test"
+ENDLESS = "x" * 20_000
+"""An answer that is cut: with a pace of 0.005 s and more it outlasts whoever waits for its end."""
 FRESH_SEED = 7
 
 
@@ -141,6 +143,10 @@ def _marks(piece: str, round_: int, ms: float) -> tuple[TokenMark, ...]:
 class FakeEngine:
     """Says the pieces of `answer`, `pace` seconds each; `failure` is raised behind the first.
 
+    Where `held` is given, so many pieces are said, and the others from `go_on` on: what a test does
+    in between is done while the answer runs, on the slowest machine. `said` counts all pieces. An
+    answer is the one that was there when it was asked for.
+
     A stop string ends an answer of single characters. `requests` are as they were asked for;
     generations have a seed: 7 where none was asked for, one more for each further choice.
     `compiled` are the constraints that were asked for, unless they are all `refused`.
@@ -151,6 +157,7 @@ class FakeEngine:
         answer: str | list[str] = "Hello, world",
         *,
         pace: float = 0.0,
+        held: int | None = None,
         finish: FinishReason = "stop",
         failure: Exception | None = None,
         capacity: int = 64,
@@ -162,6 +169,8 @@ class FakeEngine:
         self.pulse = Pulse()
         self.answer = answer
         self.pace = pace
+        self.held = held
+        self.said = 0
         self.finish = finish
         self.failure = failure
         self.capacity = capacity
@@ -243,6 +252,9 @@ class FakeEngine:
     def prompt(self, index: int = -1) -> str:
         return "".join(map(chr, self.requests[index].prompt))
 
+    def go_on(self) -> None:
+        self.held = None
+
     def interrupt(self) -> None:
         self.interrupted = True
 
@@ -254,6 +266,7 @@ class FakeGeneration:
     def __init__(self, engine: FakeEngine, request: GenerationRequest) -> None:
         self.request = request
         self._engine = engine
+        self._answer, self._pace = engine.answer, engine.pace
         self._cancelled = False
         self._failure: Exception | None = None
 
@@ -281,7 +294,7 @@ class FakeGeneration:
             yield PromptScored((None, *self._logprobs(self.request.prompt)[1:]))
         said, reason, stop = self._script()
         for index, piece in enumerate(said):
-            await asyncio.sleep(self._engine.pace)
+            await self._due(index)
             if self._failure is not None:
                 raise self._failure
             if self._cancelled:
@@ -291,6 +304,7 @@ class FakeGeneration:
             ids = tuple(map(ord, piece))
             scored = () if self.request.top_logprobs is None else self._logprobs(ids, index)
             ms = 10.0 * index
+            self._engine.said += 1
             yield Delta(
                 piece,
                 ids,
@@ -305,8 +319,15 @@ class FakeGeneration:
         usage = Usage(len(self.request.prompt), 3, len(said))
         yield Finished(reason, usage, timings(len(said), self.request), stop)
 
+    async def _due(self, index: int) -> None:
+        await asyncio.sleep(self._pace)
+        while not (self._cancelled or self._failure or self._engine.held is None):
+            if index < self._engine.held:
+                break
+            await asyncio.sleep(0.001)
+
     def _script(self) -> tuple[str | list[str], FinishReason, str | None]:
-        said, limit = self._engine.answer, self.request.max_tokens
+        said, limit = self._answer, self.request.max_tokens
         if limit is not None and limit < len(said):
             return said[:limit], "length", None
         if isinstance(said, str) and self.request.stop_scope is not None:

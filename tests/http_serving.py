@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket as sockets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ from gateway.http.backend import Engine
 from gateway.http.gateway import Gateway
 from gateway.http.keys import KeyRing
 from gateway.settings import Settings
+from tests.patience import PATIENCE
+from tests.patience import until as until
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ async def ask(socket: aiohttp.ClientWebSocketResponse, **fields: Any) -> list[di
 async def answer_of(socket: aiohttp.ClientWebSocketResponse) -> list[dict[str, Any]]:
     events = []
     while True:
-        events.append(await socket.receive_json(timeout=10))
+        events.append(await socket.receive_json(timeout=PATIENCE))
         if is_last(events[-1]):
             return events
 
@@ -92,10 +93,3 @@ def is_last(event: dict[str, Any]) -> bool:
         "response.incomplete",
         "response.failed",
     )
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for something that other tasks bring about."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 (what is awaited has no event)
-            await asyncio.sleep(0.005)

@@ -12,6 +12,7 @@ from models.package import DrafterSpec
 from models.sampling.sampler import Sampler
 from models.slots import Slot
 from tests.drafters_support import HEAD
+from tests.patience import HOLD
 
 LONGEST = 4
 
@@ -109,7 +110,7 @@ class _Scripted:
             learned.proposed.append(budget)
             learned.slots.append(self._slot)
             learned.before()
-            assert learned.gate.wait(20), "a test forgot to open the gate"
+            assert learned.gate.wait(HOLD), "a test forgot to open the gate"
         known = learned.script[self._at : self._at + min(budget, LONGEST)]
         tokens = tuple((token + learned.wrong) % 300 for token in known)
         return Draft(tokens, confidence=(0.9,) * len(tokens), source=self.name)

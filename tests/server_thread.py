@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gateway.http.backend import Engine
 from tests.http_serving import Served, serving, until
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 SECONDS = 30.0
@@ -44,7 +45,7 @@ class ServerThread:
                 status.free_slots == status.slots
             )
 
-        await until(quiet, 10)
+        await until(quiet)
 
     def take_errors(self) -> list[str]:
         taken, self.errors = self.errors, []
@@ -86,7 +87,7 @@ def server_thread(
         yield server
     finally:
         server.loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "the server hangs"
 
 

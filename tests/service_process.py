@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.notify_support import Listener, listening
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,12 +30,12 @@ class Service:
         return message[1].partition("ready on ")[2].removesuffix("/v1")
 
     async def said(self, text: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not any(text in line for line in self.lines):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), 30)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
 
 @asynccontextmanager

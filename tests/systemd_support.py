@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 SYSTEMD = Path("/lib/systemd/systemd")
 HOME = Path("/opt/outpace")
@@ -168,7 +170,7 @@ def isolated(program: str, log: Path, package: Path) -> Iterator[subprocess.Pope
             yield process
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(PATIENCE)
             _remove(group)
 
 

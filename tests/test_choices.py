@@ -27,6 +27,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.patience import PATIENCE
 
 PROMPT = make_prompt(60)
 HOT = Sampling(temperature=1.0, seed=5)
@@ -39,7 +40,7 @@ def request_of(prompt: Sequence[int] = PROMPT, **fields: object) -> GenerationRe
 
 async def answers(choices: Sequence[Generation]) -> list[Answered | BaseException]:
     """All of them, entered at once and read one after another."""
-    async with AsyncExitStack() as stack, asyncio.timeout(20):
+    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE):
         for choice in choices:
             await stack.enter_async_context(choice)
         return list(await asyncio.gather(*map(read, choices), return_exceptions=True))
@@ -117,7 +118,7 @@ async def test_when_the_first_fails_the_others_answer(tiny_package: Path, packag
 async def test_when_the_first_is_cancelled_the_others_answer(
     tiny_package: Path, leaves: bool
 ) -> None:
-    async with running(tiny_package, slots=2) as engine, asyncio.timeout(20):
+    async with running(tiny_package, slots=2) as engine, asyncio.timeout(PATIENCE):
         engine.target.gate.clear()
         first, second = engine.open_choices(request_of(), 2)
         async with second:
@@ -143,7 +144,7 @@ async def test_the_first_may_be_cancelled_before_it_begins(tiny_package: Path) -
 
 
 async def test_the_first_may_be_left_before_it_begins(tiny_package: Path) -> None:
-    async with running(tiny_package) as engine, asyncio.timeout(20):
+    async with running(tiny_package) as engine, asyncio.timeout(PATIENCE):
         first, second = engine.open_choices(request_of(), 2)
         async with second:
             async with first:
@@ -152,7 +153,7 @@ async def test_the_first_may_be_left_before_it_begins(tiny_package: Path) -> Non
 
 
 async def test_one_that_waits_for_the_first_can_be_cancelled(tiny_package: Path) -> None:
-    async with running(tiny_package, slots=1, queue=2) as engine, asyncio.timeout(20):
+    async with running(tiny_package, slots=1, queue=2) as engine, asyncio.timeout(PATIENCE):
         engine.target.gate.clear()
         first, second = engine.open_choices(request_of(), 2)
         async with first:
@@ -189,7 +190,7 @@ class TestQueue:
             assert error.value.code == "queue_full"
             assert "2 requests are running and 1 are waiting" in error.value.message
             engine.target.gate.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 said = await asyncio.gather(*map(read, choices))
             assert [len(choice.ids) for choice in said] == [20] * 3
             assert is_idle(engine)

@@ -9,20 +9,19 @@ import pytest
 from gateway.client import TOO_LONG, RequestError, connect
 from gateway.limits import Limits
 from models.errors import UserError
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import serving, until
-
-LONG = "x" * 500
+from tests.patience import PATIENCE
 
 
 async def test_a_cancellation_before_the_response_exists_is_kept_for_it() -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         chat = await connect(served.url)
         answer = asyncio.create_task(chat.ask("one", lambda text: None))
         await asyncio.sleep(0)
         await chat.cancel()
-        response = await asyncio.wait_for(answer, 3)
+        response = await asyncio.wait_for(answer, PATIENCE)
         assert response["status"] == "cancelled"
         await chat.close()
     assert len(engine.requests) == 1
@@ -33,11 +32,11 @@ async def test_a_turn_that_was_cancelled_before_its_answer_began_is_forgotten() 
     async with serving(engine) as served:
         chat = await connect(served.url)
         await chat.ask("one", lambda text: None)
-        engine.answer, engine.pace = LONG, 0.3
+        engine.answer, engine.pace = ENDLESS, 0.3
         answer = asyncio.create_task(chat.ask("two", lambda text: None))
         await until(lambda: engine.running == 1 and chat._running is not None)
         await chat.cancel()
-        assert (await asyncio.wait_for(answer, 3))["status"] == "cancelled"
+        assert (await asyncio.wait_for(answer, PATIENCE))["status"] == "cancelled"
         engine.answer, engine.pace = "yes", 0
         await chat.ask("three", lambda text: None)
         assert engine.prompt() == "<user>one</><assistant>yes</><user>three</><assistant>"
@@ -100,16 +99,16 @@ async def test_a_forgotten_conversation_begins_anew() -> None:
 
 
 async def test_a_lost_connection_is_said() -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine, drain_seconds=0) as served:
         chat = await connect(served.url)
         answer = asyncio.create_task(chat.ask("one", lambda text: None))
         await until(lambda: engine.running == 1)
         await served.runner.cleanup()
-        response = await asyncio.wait_for(answer, 3)
+        response = await asyncio.wait_for(answer, PATIENCE)
         assert response["status"] == "cancelled"
         with pytest.raises(UserError, match="closed the connection"):
-            await asyncio.wait_for(chat.ask("two", lambda text: None), 3)
+            await asyncio.wait_for(chat.ask("two", lambda text: None), PATIENCE)
         await chat.close()
 
 

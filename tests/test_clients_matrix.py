@@ -126,7 +126,7 @@ async def heard_by(client: str, package: Path, directory: Path) -> Heard:
         name = engine.package.manifest.name
         command = [program, script, served.base, name, KEY, FULL, *more]
         found = await run(command, directory=directory)
-        await until(lambda: engine.watch.active == 0, 5)
+        await until(lambda: engine.watch.active == 0)
         return await Heard.of(found, engine)
 
 

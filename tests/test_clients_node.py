@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients_support import CLIENTS, FULL, KEY, SelectiveEngine, node_modules, require_node
 from tests.clients_support import run_client as run
-from tests.fake_engine import MODEL, FakeGeneration
+from tests.fake_engine import ENDLESS, MODEL, FakeGeneration
 from tests.http_serving import serving, until
 from tests.strict_types import (
     validate_completion,
@@ -22,7 +22,6 @@ from tests.strict_types import (
 
 SAID = "Hello, world"
 HI = "<user>Hi</><assistant>"
-SLOWLY = "x" * 500
 
 
 class PacedEngine(SelectiveEngine):
@@ -30,7 +29,7 @@ class PacedEngine(SelectiveEngine):
 
     def open_choices(self, request: Any, n: int) -> list[FakeGeneration]:
         slow = "slowly" in "".join(map(chr, request.prompt))
-        self.answer, self.pace = (SLOWLY, 0.02) if slow else (SAID, 0.0)
+        self.answer, self.pace = (ENDLESS, 0.02) if slow else (SAID, 0.0)
         return super().open_choices(request, n)
 
 
@@ -48,8 +47,8 @@ async def said_by(modules: Path, script: str, place: Path) -> tuple[dict[str, An
     engine = PacedEngine(SAID)
     async with serving(engine, api_keys=(KEY,)) as served:
         found = await run(["node", place / script, served.base, MODEL, KEY, FULL], directory=place)
-        await until(lambda: engine.running == 0, 1)
-        await until(lambda: served.gateway.running == 0, 1)
+        await until(lambda: engine.running == 0)
+        await until(lambda: served.gateway.running == 0)
     return found, engine
 
 

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from tests.clients_support import FULL, KEY, SelectiveEngine
-from tests.fake_engine import MODEL, FakeEngine
+from tests.fake_engine import ENDLESS, MODEL, FakeEngine
 from tests.http_serving import Served, serving, until
 from tests.strict_types import (
     validate_completion,
@@ -308,7 +308,7 @@ async def test_the_client_comes_again_when_it_was_told_to() -> None:
 
 @EVERY
 async def test_closing_a_stream_cancels(endpoint: str) -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         async with AsyncOpenAI(base_url=served.base, api_key=KEY) as client:
             create = creating(client, endpoint)
@@ -316,7 +316,7 @@ async def test_closing_a_stream_cancels(endpoint: str) -> None:
             await anext(aiter(stream))
             assert engine.running == 1
             await stream.close()
-            await until(lambda: engine.running == 0, 1)
+            await until(lambda: engine.running == 0)
 
         def leave() -> None:
             with OpenAI(base_url=served.base, api_key=KEY) as client:
@@ -326,5 +326,5 @@ async def test_closing_a_stream_cancels(endpoint: str) -> None:
                     assert engine.running == 1
 
         await asyncio.to_thread(leave)
-        await until(lambda: engine.running == 0, 1)
-        await until(lambda: served.gateway.running == 0, 1)
+        await until(lambda: engine.running == 0)
+        await until(lambda: served.gateway.running == 0)

@@ -13,8 +13,9 @@ from openai import AsyncOpenAI, OpenAI, OpenAIError
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 
 from tests.clients_support import FULL, KEY, SelectiveEngine
-from tests.fake_engine import MODEL, FakeEngine
+from tests.fake_engine import ENDLESS, MODEL, FakeEngine
 from tests.http_serving import Served, is_last, serving, until
+from tests.patience import PATIENCE
 from tests.strict_types import validate_event
 
 SAID = "Hello, world"
@@ -33,7 +34,7 @@ async def events_of(connection: Any, count: int = 1) -> list[dict[str, Any]]:
     """The events up to the last of `count` responses, as they were on the wire."""
     events: list[dict[str, Any]] = []
     while count:
-        raw = await asyncio.wait_for(connection.recv_bytes(), 10)
+        raw = await asyncio.wait_for(connection.recv_bytes(), PATIENCE)
         events.append(json.loads(raw))
         validate_event(events[-1])
         assert connection.parse_event(raw).type == events[-1]["type"]
@@ -92,10 +93,12 @@ async def test_the_blocking_client_iterates_and_dispatches() -> None:
 
 
 async def test_lanes() -> None:
-    engine = FakeEngine("abcdef", pace=0.005)
+    engine = FakeEngine("abcdef", held=3)
     async with serving(engine) as served, connected(served) as connection:
         for lane in ("one", "two"):
             await connection.response.create(model=MODEL, input="Hi", stream_id=lane)
+        await until(lambda: engine.running == 2)
+        engine.go_on()
         events = await events_of(connection, 2)
     assert engine.most_running == 2
     for lane in ("one", "two"):
@@ -145,7 +148,7 @@ async def test_errors_leave_the_connection() -> None:
 async def test_steering_is_refused_as_the_client_expects() -> None:
     async with serving(FakeEngine(SAID)) as served, connected(served) as connection:
         await connection.response.steer(input="left", previous_response_id="resp_1")
-        raw = await asyncio.wait_for(connection.recv_bytes(), 10)
+        raw = await asyncio.wait_for(connection.recv_bytes(), PATIENCE)
     validate_event(json.loads(raw))
     assert connection.parse_event(raw).error.code == "steering_not_supported"
 
@@ -154,7 +157,7 @@ async def test_an_error_without_a_handler_is_raised() -> None:
     async with serving(FakeEngine(SAID)) as served, connected(served) as connection:
         await connection.response.create(model="gpt-4", input="Hi")
         with pytest.raises(OpenAIError, match="model_not_found"):
-            await asyncio.wait_for(connection.dispatch_events(), 10)
+            await asyncio.wait_for(connection.dispatch_events(), PATIENCE)
 
 
 async def test_a_wrong_key_is_refused_at_the_door() -> None:
@@ -168,13 +171,13 @@ async def test_a_wrong_key_is_refused_at_the_door() -> None:
 
 
 async def test_closing_cancels() -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         async with connected(served) as connection:
             await connection.response.create(model=MODEL, input="Hi")
             await connection.recv()
             await until(lambda: engine.running == 1)
-        await until(lambda: engine.running == 0, 1)
+        await until(lambda: engine.running == 0)
         assert served.gateway.running == 0
 
 
@@ -183,7 +186,7 @@ async def test_a_drain_is_a_close_that_clients_reconnect_on() -> None:
         assert text_of(await ask(connection, input="Hi")) == SAID
         closing = asyncio.create_task(served.runner.cleanup())
         with pytest.raises(ConnectionClosedOK) as closed:
-            await asyncio.wait_for(connection.recv(), 10)
+            await asyncio.wait_for(connection.recv(), PATIENCE)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1001
         await closing

@@ -20,8 +20,9 @@ import pytest
 from gateway.__main__ import main
 from gateway.commands.chat import summary
 from models.sampling.parameters import Sampling
-from tests.fake_engine import FRESH_SEED, FakeEngine
+from tests.fake_engine import ENDLESS, FRESH_SEED, FakeEngine
 from tests.http_serving import serving, until
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,7 +42,7 @@ async def piped(
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         given = lines if isinstance(lines, bytes) else lines.encode()
         said, error = await process.communicate(given)
     return process.returncode, (said or b"").decode(), error.decode()
@@ -181,10 +182,10 @@ async def test_no_gateway_a_missing_key_and_a_wrong_address_are_one_line() -> No
 
 
 async def test_a_gateway_that_goes_away_ends_the_chat() -> None:
-    engine = FakeEngine("x" * 500, pace=0.02)
+    engine = FakeEngine(ENDLESS, pace=0.02)
     async with serving(engine, drain_seconds=0) as served:
         chat = asyncio.create_task(piped("one\ntwo\n", "--url", served.url))
-        await until(lambda: engine.running == 1, 20)
+        await until(lambda: engine.running == 1)
         await served.runner.cleanup()
         status, _, error = await chat
     assert status == 1
@@ -203,14 +204,14 @@ class Terminal:
         os.write(self.handle, text.encode())
 
     async def shows(self, text: str, times: int = 1) -> None:
-        await until(lambda: self.seen.count(text) >= times, 20)
+        await until(lambda: self.seen.count(text) >= times)
 
     async def asks(self) -> None:
         """The prompt is the last thing shown: what is typed before can be lost with the mode."""
-        await until(lambda: self.seen.endswith("> "), 20)
+        await until(lambda: self.seen.endswith("> "))
 
     async def ended(self) -> int | None:
-        await until(lambda: self.process.poll() is not None, 20)
+        await until(lambda: self.process.poll() is not None)
         return self.process.returncode
 
 
@@ -253,7 +254,7 @@ def _control(handle: int) -> None:
 
 
 async def test_ctrl_c_cancels_the_answer_and_not_the_program() -> None:
-    engine = FakeEngine("ab" * 400, pace=0.01)
+    engine = FakeEngine("ab" * 10_000, pace=0.01)
     async with serving(engine) as served, terminal("--url", served.url) as shown:
         await shown.asks()
         shown.type("one\n")

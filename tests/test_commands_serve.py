@@ -23,6 +23,7 @@ from gateway.commands.listening import bind
 from gateway.commands.statuses import FAILED, MISCONFIGURED
 from gateway.settings import Settings
 from models.errors import UserError
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -85,14 +86,14 @@ async def test_it_says_what_it_loaded_serves_and_stops_on_sigterm(tiny_package: 
             await connection.send_json(
                 {"type": "response.create", "input": "hello", "max_output_tokens": 5}
             )
-            kinds = [(await connection.receive_json(timeout=20))["type"] for _ in range(3)]
+            kinds = [(await connection.receive_json(timeout=PATIENCE))["type"] for _ in range(3)]
             assert kinds[0] == "response.created"
             running.process.send_signal(signal.SIGTERM)
-            while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+            while (message := await connection.receive(timeout=PATIENCE)).type is WSMsgType.TEXT:
                 kinds.append(message.json()["type"])
             assert kinds[-1] in ("response.completed", "response.incomplete")
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
-        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 0
 
 
 async def test_two_hundred_killed_clients_leave_memory_as_it_was(tiny_package: Path) -> None:
@@ -114,7 +115,8 @@ async def test_two_hundred_killed_clients_leave_memory_as_it_was(tiny_package: P
             for connection in (one, two):
                 await connection.send_json({"type": "response.create", "input": "the"})
             for connection in (one, two):
-                assert (await connection.receive_json(timeout=5))["type"] == "response.created"
+                created = await connection.receive_json(timeout=PATIENCE)
+                assert created["type"] == "response.created"
 
 
 async def kill_clients(session: aiohttp.ClientSession, address: str, count: int) -> None:
@@ -123,7 +125,7 @@ async def kill_clients(session: aiohttp.ClientSession, address: str, count: int)
             await connection.send_json(
                 {"type": "response.create", "input": "the one and the", "store": False}
             )
-            while (await connection.receive_json(timeout=5))["type"] not in (
+            while (await connection.receive_json(timeout=PATIENCE))["type"] not in (
                 "response.output_text.delta",
                 "error",
             ):
@@ -148,24 +150,24 @@ async def test_who_asks_while_answers_end_is_told_to_come_again(tiny_package: Pa
             await connection.send_json(
                 {"type": "response.create", "input": "hello", "stream_id": str(lane)}
             )
-        await connection.receive_json(timeout=20)
+        await connection.receive_json(timeout=PATIENCE)
         running.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 async with session.get(f"{running.url}/models") as late:
                     if late.status != 200:
                         break
         assert (late.status, late.headers["Retry-After"]) == (503, "5")
         await connection.send_json({"type": "response.create", "input": "x", "stream_id": "late"})
-        while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+        while (message := await connection.receive(timeout=PATIENCE)).type is WSMsgType.TEXT:
             event = message.json()
             if event["stream_id"] == "late":
                 break
         assert (event["type"], event["error"]["code"]) == ("error", "draining")
-        while (message := await connection.receive(timeout=20)).type is WSMsgType.TEXT:
+        while (message := await connection.receive(timeout=PATIENCE)).type is WSMsgType.TEXT:
             pass
         assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)
-        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 0
 
 
 async def test_a_hangup_reads_the_keys_again_and_the_gateway_goes_on(
@@ -184,7 +186,7 @@ async def test_a_hangup_reads_the_keys_again_and_the_gateway_goes_on(
         async def reload(content: str, told: str) -> None:
             keys.write_text(content)
             running.process.send_signal(signal.SIGHUP)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while not any(told in line for line in running.lines):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
@@ -194,7 +196,7 @@ async def test_a_hangup_reads_the_keys_again_and_the_gateway_goes_on(
         await reload("", "API keys were not reloaded, those in use stay")
         assert (await status("first-key"), await status("second-key")) == (401, 200)
         running.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 0
     assert not any("first-key" in line or "second-key" in line for line in running.lines)
 
 
@@ -206,7 +208,7 @@ async def test_a_json_log_is_json_to_the_last_line(tiny_package: Path) -> None:
         async with session.post(f"{running.url}/responses", json=body, headers=headers) as response:
             assert response.headers["X-Request-Id"] == "mine-7"
         running.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 0
     lines = [json.loads(line) for line in running.lines]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     (access,) = [line for line in lines if line.get("request_id") == "mine-7"]
@@ -219,7 +221,7 @@ async def test_a_json_log_is_json_to_the_last_line(tiny_package: Path) -> None:
 async def test_ctrl_c_stops_it_too(tiny_package: Path) -> None:
     async with served("--package", str(tiny_package)) as running:
         running.process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(running.process.wait(), 20) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 0
 
 
 async def test_a_signal_while_it_loads_does_not_wait_for_the_model(demo_package: Path) -> None:

@@ -15,7 +15,7 @@ from gateway.commands import top
 from gateway.commands.top import look, status_url, watch
 from gateway.commands.top_view import MOST_COSTS, MOST_STREAMS, frame
 from models.errors import UserError
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import serving, socket_to, until
 
 
@@ -138,7 +138,7 @@ def test_where_the_status_is(url: str) -> None:
 
 
 async def test_one_frame_of_a_running_gateway() -> None:
-    engine, made = FakeEngine("x" * 500, pace=0.01), console()
+    engine, made = FakeEngine(ENDLESS, pace=0.01), console()
     async with serving(engine, api_keys=("right",)) as served:
         headers = {"Authorization": "Bearer right"}
         async with socket_to(served, headers=headers) as socket:

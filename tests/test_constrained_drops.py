@@ -111,7 +111,7 @@ async def test_streams_that_are_dropped_leave_nothing_behind(engine: Engine) -> 
             status = engine.status()
             return status.free_slots == 4 and status.waiting == served.gateway.running == 0
 
-        await until(idle, 20)
+        await until(idle)
         assert [await said(served, index) for index in range(3)] == expected
         many = await asyncio.gather(*(said(served, index % 3) for index in range(12)))
         assert many == [expected[index % 3] for index in range(12)]
@@ -146,7 +146,7 @@ async def test_answers_that_are_cancelled_at_any_moment(engine: Engine) -> None:
     async with asyncio.timeout(60):
         reasons = set(await asyncio.gather(*(cancelled(index) for index in range(STREAMS))))
     assert {"left", "cancelled"} <= reasons
-    await until(lambda: engine.status().free_slots == 4, 10)
+    await until(lambda: engine.status().free_slots == 4)
     answer = json_schema(RECORD)
     asked = GenerationRequest(make_prompt(9), max_tokens=100, constraint=answer)
     async with engine.open(asked) as generation:

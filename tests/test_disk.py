@@ -29,6 +29,7 @@ from models.drafters.store_file import UNFINISHED, append_text, read_texts, rewr
 from models.errors import UserError
 from models.package import Package
 from tests.engine_support import FLAT, ask, make_prompt, running
+from tests.patience import PATIENCE
 
 LARGE = 1 << 30
 FULL = [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO]
@@ -215,7 +216,7 @@ async def test_a_gateway_whose_log_goes_to_a_full_disk_serves(tiny_package: Path
                 async with session.post(f"{url}/v1/responses", json=body) as response:
                     assert response.status == 200
             process.terminate()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await process.wait()
         finally:
             if process.returncode is None:

@@ -22,6 +22,7 @@ from models.package import Package, load_package, write_manifest
 from models.target import Target
 from tests.drafters_support import CPU, Conversation, load, make_sampler
 from tests.engine_support import make_prompt
+from tests.patience import PATIENCE
 
 KINDS = {
     "eagle3": RecurrentDrafter,
@@ -60,7 +61,7 @@ def test_graphs_are_loaded_once_and_when_wanted(
 
     def slowly(package: Package, spec: object, *rest: object) -> DrafterGraphs:
         made.append(spec.kind)  # type: ignore[attr-defined]
-        begun.wait(5)
+        begun.wait(PATIENCE)
         return DrafterGraphs(package, spec, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(learned, "DrafterGraphs", slowly)

@@ -36,6 +36,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.patience import PATIENCE
 
 PROMPTS = tuple(make_prompt(length, seed=length) for length in (1, 2, 3, 12, 34, 71, 40, 20))
 AUTO = Speculation()
@@ -138,7 +139,7 @@ class TestQueue:
                 served.append(index)
                 await read(generation)
 
-        async with running(tiny_package, slots=1) as engine, asyncio.timeout(20):
+        async with running(tiny_package, slots=1) as engine, asyncio.timeout(PATIENCE):
             await asyncio.gather(*(one(engine, index) for index in range(7)))
         assert served == list(range(7))
 
@@ -248,7 +249,7 @@ class TestFailures:
             closing = asyncio.create_task(engine.close())
             await asyncio.sleep(0)
             engine.target.gate.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await closing
                 results = await asyncio.gather(*tasks, return_exceptions=True)
             assert is_idle(engine)

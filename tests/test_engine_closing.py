@@ -17,6 +17,7 @@ from models.slots import Lease
 from tests.constraints_support import regex
 from tests.engine_support import OFF, TestEngine, ask, is_idle, make_prompt, read, running, until
 from tests.learned_support import PLAIN_PROMPT, FakeLearned, eagle
+from tests.patience import HOLD, PATIENCE
 from tests.test_engine_constraints import FakeCompiler
 
 PROMPT = make_prompt(40)
@@ -25,7 +26,7 @@ TREE = Speculation("ngram", "fixed", 4, branches=2)
 
 async def codes(waiting: Sequence[Awaitable[object]]) -> list[object]:
     """Of the errors that they fail with, soon."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         results = await asyncio.gather(*waiting, return_exceptions=True)
     return [getattr(result, "code", result) for result in results]
 
@@ -36,7 +37,7 @@ async def closed(engine: TestEngine, waiting: Sequence[Awaitable[object]]) -> li
     await asyncio.sleep(0)
     engine.target.gate.set()
     told = await codes(waiting)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await closing
     return told
 
@@ -94,7 +95,7 @@ async def test_whose_prefix_is_being_copied(
 
     def slow(lease: Lease) -> None:
         copying.set()
-        assert gate.wait(20)
+        assert gate.wait(HOLD)
         fill(lease)
 
     monkeypatch.setattr(Lease, "fill", slow)
@@ -120,7 +121,7 @@ async def test_who_waits_for_the_graphs_of_trees(
 
     def slow() -> None:
         loading.set()
-        assert gate.wait(20)
+        assert gate.wait(HOLD)
 
     async with running(tiny_package) as engine:
         monkeypatch.setattr(engine.target, "load_trees", slow)
@@ -144,7 +145,7 @@ async def test_who_waits_for_the_probing_of_trees(tiny_package: Path) -> None:
 
 async def test_who_waits_for_the_graphs_of_a_drafter(tiny_package: Path) -> None:
     learned, gate = FakeLearned(), threading.Event()
-    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
+    learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
     async with running(tiny_package, learned=learned) as engine:
         tasks = [
             asyncio.create_task(ask(engine, PLAIN_PROMPT, speculation=eagle(3))) for _ in range(2)
@@ -188,7 +189,7 @@ async def test_who_waits_for_a_constraint(tiny_package: Path, text: str) -> None
         told = await codes(tasks)
         compiler.gate.set()
         compiler.slow_gate.set()
-        await asyncio.wait_for(closing, 5)
+        await asyncio.wait_for(closing, PATIENCE)
         assert told == ["draining"] * 4
         assert is_idle(engine)
 
@@ -196,7 +197,7 @@ async def test_who_waits_for_a_constraint(tiny_package: Path, text: str) -> None
 async def test_who_is_cancelled_meanwhile_is_cancelled(tiny_package: Path) -> None:
     """By its own reader, not by the end of the engine."""
     learned, gate = FakeLearned(), threading.Event()
-    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
+    learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
     async with running(tiny_package, learned=learned) as engine:
         request = GenerationRequest(PLAIN_PROMPT, speculation=eagle(3))
         async with engine.open(request) as generation:

@@ -15,6 +15,7 @@ from models.constraints.source import ConstraintSource
 from models.errors import UserError
 from tests.constraints_support import regex
 from tests.engine_support import until
+from tests.patience import HOLD, PATIENCE
 
 
 class FakeMatcher:
@@ -46,11 +47,11 @@ class FakeCompiler:
     def compile(self, source: ConstraintSource, *, patient: bool = True) -> Grammar:
         if source.text.startswith("slow") and not patient:
             self.tried.append(source.text)
-            assert self.impatient_gate.wait(10), "a test forgot to open the gate"
+            assert self.impatient_gate.wait(HOLD), "a test forgot to open the gate"
             raise TooSlowError
         self.compiled.append(source.text)
         gate = self.slow_gate if source.text.startswith("slow") else self.gate
-        assert gate.wait(10), "a test forgot to open the gate"
+        assert gate.wait(HOLD), "a test forgot to open the gate"
         if source.text == "slow heavy":
             raise source.refusal("takes more than 5 s", "unsupported_value")
         if source.text == "bad":
@@ -154,7 +155,7 @@ async def test_slow_ones_keep_no_other_key_waiting_nor_their_own(
         asyncio.ensure_future(constraints.grammar(regex(f"slow {n}"), "greedy")) for n in range(6)
     ]
     await until(lambda: "slow 0" in compiler.compiled)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await constraints.grammar(regex("a"), "modest")
         await constraints.grammar(regex("b"), "greedy")
     assert compiler.compiled == ["slow 0", "a", "b"]
@@ -232,12 +233,12 @@ async def test_closing_tells_whoever_waits(
     calls = [asyncio.ensure_future(constraints.grammar(regex(text), "k")) for text in texts]
     await until(lambda: compiler.compiled == ["a"] or compiler.tried == ["slow one"])
     closing = asyncio.ensure_future(constraints.close())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         results = await asyncio.gather(*calls, return_exceptions=True)
     assert [getattr(result, "code", result) for result in results] == ["draining"] * 4
     compiler.gate.set()
     compiler.impatient_gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await closing
     assert compiler.compiled + compiler.tried == [running], "nothing was begun any more"
     with pytest.raises(UserError) as error:

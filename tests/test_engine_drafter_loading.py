@@ -15,6 +15,7 @@ from models.errors import DeviceError, UserError
 from models.package import load_package
 from tests.engine_support import CONTEXT, Reference, ask, is_idle, read, running, until
 from tests.learned_support import COUNT, PLAIN_PROMPT, FakeLearned, eagle, opened
+from tests.patience import HOLD
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def answer(reference: Reference) -> list[int]:
 async def test_graphs_load_once_for_all_who_wait(tiny_package: Path, answer: list[int]) -> None:
     learned = FakeLearned(script=answer)
     gate = threading.Event()
-    learned.loading = lambda: gate.wait(20) or None  # type: ignore[assignment, func-returns-value]
+    learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
     async with running(tiny_package, learned=learned) as engine:
         async with engine.open(opened(speculation=eagle(3))) as leaver:
             others = [

@@ -27,6 +27,7 @@ from tests.engine_support import (
     until,
 )
 from tests.learned_support import COUNT, LONGEST, PLAIN_PROMPT, FakeLearned, Made, eagle, opened
+from tests.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ async def test_a_slot_is_nobody_elses_before_its_draft_has_ended(
             await until(lambda: len(learned.proposed) == 1)
             if by == "cancel":
                 generation.cancel()
-                said = await asyncio.wait_for(read(generation), 5)
+                said = await asyncio.wait_for(read(generation), PATIENCE)
                 assert said.finished.reason == "cancelled"
         assert engine.status().free_slots == 0, "the draft still runs"
         waiting = asyncio.ensure_future(
@@ -214,7 +215,7 @@ async def test_a_draft_that_waits_is_cancelled_at_once(
             # The second request's prompt or draft is behind the draft that runs.
             await asyncio.sleep(0.02)
             second.cancel()
-            said = await asyncio.wait_for(read(second), 5)
+            said = await asyncio.wait_for(read(second), PATIENCE)
             assert said.finished.reason == "cancelled"
             learned.gate.set()
             assert (await reading).ids == answer[:COUNT]
@@ -234,7 +235,7 @@ async def test_closing_ends_whoever_drafts(tiny_package: Path, answer: list[int]
             learned.gate.set()
             await closing
             with pytest.raises(UserError) as error:
-                await asyncio.wait_for(reading, 5)
+                await asyncio.wait_for(reading, PATIENCE)
     assert error.value.code == "draining"
     assert engine.status().drafters[1].failures == 0
 

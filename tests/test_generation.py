@@ -27,6 +27,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.patience import PATIENCE
 
 PROMPT = make_prompt(30)
 OTHER = make_prompt(25, seed=7)
@@ -169,7 +170,7 @@ async def test_cancelling_the_consumers_task_frees_the_slot(tiny_package: Path) 
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        await until(lambda: is_idle(engine), seconds=1)
+        await until(lambda: is_idle(engine))
 
 
 async def test_cancel_ends_the_iterator_with_what_was_said(
@@ -225,7 +226,7 @@ async def test_cancelled_before_it_began(tiny_package: Path, entered: bool) -> N
         generation = opened(engine)
         if not entered:
             generation.cancel()
-        async with generation, asyncio.timeout(5):
+        async with generation, asyncio.timeout(PATIENCE):
             if entered:
                 generation.cancel()
             said = await read(generation)
@@ -248,7 +249,7 @@ async def test_cancelled_while_it_waits_for_a_slot(tiny_package: Path, answer: l
         async with opened(engine) as first, opened(engine, OTHER) as second:
             await until(lambda: engine.status().waiting == 1)
             second.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 said = await read(second)
             assert (said.ids, said.finished.reason) == ([], "cancelled")
             assert (engine.status().waiting, engine.status().running) == (0, 1)
@@ -266,7 +267,7 @@ async def test_cancelled_while_it_prefills(
         async with opened(engine) as generation:
             await until(lambda: len(engine.target.runs) == 1)
             generation.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 assert (await read(generation)).finished.reason == "cancelled"
             assert is_idle(engine)
             following = asyncio.create_task(ask(engine, OTHER))
@@ -285,7 +286,7 @@ async def test_cancelled_while_a_prompt_is_read_that_nothing_is_said_to(
         async with opened(engine, most=0) as generation:
             await until(lambda: len(engine.target.runs) == 1)
             generation.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 assert (await read(generation)).finished.reason == "cancelled"
             engine.target.gate.set()
         assert (await ask(engine, PROMPT, max_tokens=0)).finished.reason == "length"
@@ -303,7 +304,7 @@ async def test_cancelled_in_the_tick_in_which_it_is_given_a_slot(
             handed = cancel_at_release(engine, second, monkeypatch)
             engine.target.gate.set()
             await read(first)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 assert (await read(second)).finished.reason == "cancelled"
                 assert (await third).ids == other_answer
         assert handed == [1], "cancelled once, when the slot was handed over"
@@ -344,7 +345,7 @@ async def test_cancelled_while_its_prefix_is_copied(
             async with opened(engine, (*PROMPT, 9)) as copying:
                 await until(lambda: sum(map(holds_prompt, engine.pool_slots)) == 2)
                 copying.cancel()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE):
                     assert (await read(copying)).finished.reason == "cancelled"
             assert engine.status().running == 1
             engine.target.gate.set()

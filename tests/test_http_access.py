@@ -15,8 +15,9 @@ from gateway.http import access
 from gateway.http.keys import ApiKey
 from gateway.http.responses import routes
 from gateway.trace import LEFT
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import Served, ask, serving, socket_to, until
+from tests.patience import PATIENCE
 from tests.test_http_websocket import address
 
 SECRET = "tell nobody that the cat is called Minka"
@@ -84,7 +85,7 @@ async def test_a_socket_is_a_request_and_so_is_all_that_is_asked_on_it(
             await ask(socket, input="x")
             (refused,) = await ask(socket, input=7)
             await socket.send_str("{")
-            garbled = await socket.receive_json(timeout=5)
+            garbled = await socket.receive_json(timeout=PATIENCE)
         await until(lambda: len(lines) == 3)
     first, second, connection = lines
     assert (first["method"], first["path"], first["status"]) == ("WS", "/v1/responses", 200)
@@ -189,7 +190,7 @@ async def test_a_path_cannot_break_a_line(lines: list[dict[str, Any]]) -> None:
 
 
 async def test_who_leaves_early_is_logged_as_that(lines: list[dict[str, Any]]) -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         async with aiohttp.ClientSession() as session:
             post = session.post(f"{served.base}/responses", json={"input": "x"})
@@ -214,7 +215,7 @@ async def test_a_client_that_does_not_read_the_rest_is_dropped(
             b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        await until(lambda: len(lines) == 1, 30)
+        await until(lambda: len(lines) == 1)
         assert engine.running == 0
         assert lines[0]["ms"] >= 300
         writer.close()
@@ -227,17 +228,17 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
         writer.write(
             b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
         )
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         assert head.startswith(b"HTTP/1.1 408 ")
         writer.close()
 
 
 async def test_the_status_tells_of_the_requests_that_run() -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served, socket_to(served) as socket:
         await socket.send_json({"type": "response.create", "input": "x"})
         for _ in range(8):
-            await socket.receive_json(timeout=5)
+            await socket.receive_json(timeout=PATIENCE)
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"{served.base}/status") as response,

@@ -14,8 +14,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.engine.requests import Speculation
 from tests.chat_requests import MESSAGES, PROMPT, choice_chunks, content_of, post, stream
-from tests.fake_engine import FRESH_SEED, MODEL, FakeEngine
+from tests.fake_engine import ENDLESS, FRESH_SEED, MODEL, FakeEngine
 from tests.http_serving import serving, until
+from tests.patience import PATIENCE
 
 
 async def test_both_clients_get_a_whole_answer() -> None:
@@ -263,7 +264,7 @@ async def test_a_failure_in_mid_stream_is_an_event_and_no_done() -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_client_that_leaves_ends_all_its_choices(streamed: bool) -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         async with aiohttp.ClientSession() as session:
             body = {"messages": MESSAGES, "n": 4, "stream": streamed}
@@ -274,7 +275,9 @@ async def test_a_client_that_leaves_ends_all_its_choices(streamed: bool) -> None
                 (await posted).connection.transport.abort()  # type: ignore[union-attr]
             else:
                 posted.cancel()
-        await until(lambda: engine.running == 0, 0.5)
+        said = engine.said
+        await until(lambda: engine.running == 0)
+        assert engine.said - said < 4 * 50, "none says more than it can in half a second"
         await until(lambda: served.gateway.running == 0)
 
 
@@ -293,16 +296,18 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
 
 
 async def test_a_drain_waits_for_choices_and_cuts_them_at_the_deadline() -> None:
-    engine = FakeEngine("abcdef", pace=0.02)
-    async with serving(engine, drain_seconds=5) as served:
+    engine = FakeEngine("abcdef", held=3)
+    async with serving(engine, drain_seconds=PATIENCE) as served:
         running = asyncio.create_task(stream(served, n=2))
         await until(lambda: engine.running == 2)
         closing = asyncio.create_task(served.runner.shutdown())
+        await until(lambda: served.gateway.draining)
+        engine.go_on()
         events = await running
         assert content_of(events, 1) == "abcdef"
         assert events[-1] == "[DONE]"
         await closing
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine, drain_seconds=0.1) as served:
         running = asyncio.create_task(stream(served))
         whole = asyncio.create_task(post(served, status=503))

@@ -13,6 +13,7 @@ from openai.types.responses.responses_server_event import ResponsesServerEvent
 
 from tests.fake_engine import FRESH_SEED, MODEL, FakeEngine
 from tests.http_serving import ask, serving, socket_to
+from tests.patience import PATIENCE
 
 KEYS = [
     "id",
@@ -313,7 +314,7 @@ async def test_incomplete_failed_steered_and_refused_are_what_the_types_say() ->
         await socket.send_json(
             {"type": "response.steer", "previous_response_id": "resp_1", "input": "left"}
         )
-        steered = await socket.receive_json(timeout=5)
+        steered = await socket.receive_json(timeout=PATIENCE)
         served.gateway.engine.failure = RuntimeError("the device is gone")
         failed = await ask(socket, input="Hi")
     for event in [*cut, *refused, steered, *failed]:

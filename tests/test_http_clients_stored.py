@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.fake_engine import MODEL, FakeEngine
+from tests.fake_engine import ENDLESS, MODEL, FakeEngine
 from tests.http_serving import Served, serving, until
 
 LONG = "abcdefghij" * 20
@@ -17,9 +17,11 @@ def client_of(served: Served, key: str = "none") -> AsyncOpenAI:
 
 
 async def test_a_background_response_is_polled_to_its_end() -> None:
-    async with serving(FakeEngine("abc", pace=0.01)) as served, client_of(served) as client:
+    engine = FakeEngine("abc", held=1)
+    async with serving(engine) as served, client_of(served) as client:
         response = await client.responses.create(model=MODEL, input="x", background=True)
         assert (response.status, response.background) == ("in_progress", True)
+        engine.go_on()
         await until(lambda: not served.gateway.kept.find(response.id, None).running)
         found = await client.responses.retrieve(response.id)
         assert (found.status, found.output_text) == ("completed", "abc")
@@ -49,7 +51,7 @@ async def test_a_stream_is_taken_up_where_it_was_left() -> None:
 
 
 async def test_it_is_cancelled_and_deleted() -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served, client_of(served) as client:
         response = await client.responses.create(model=MODEL, input="x", background=True)
         assert (await client.responses.cancel(response.id)).status == "cancelled"
@@ -79,7 +81,7 @@ async def test_refusals_have_the_classes_and_ids_that_clients_expect() -> None:
 
 
 async def test_a_timeout_of_ours_is_a_server_error() -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine, request_seconds=0.1) as served, client_of(served) as client:
         with pytest.raises(openai.InternalServerError) as error:
             await client.chat.completions.create(

@@ -19,7 +19,14 @@ from gateway.http.completions.schema import TEXT_MAX_TOKENS, parse_text
 from gateway.settings import Settings
 from models.errors import UserError
 from tests.chat_requests import choice_chunks, post, stream
-from tests.fake_engine import FRESH_SEED, MODEL, CharacterTokenizer, FakeEngine, FakeGeneration
+from tests.fake_engine import (
+    ENDLESS,
+    FRESH_SEED,
+    MODEL,
+    CharacterTokenizer,
+    FakeEngine,
+    FakeGeneration,
+)
 from tests.http_serving import Served, serving, until
 
 PATH = "completions"
@@ -281,7 +288,7 @@ def test_how_many_answers_were_asked_for_is_told(prompts: int, told: str) -> Non
 
 
 async def test_a_prompt_that_is_refused_takes_the_others_with_it() -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with (
         serving(engine) as served,
         AsyncOpenAI(base_url=served.base, api_key="none", max_retries=0) as client,
@@ -297,16 +304,18 @@ async def test_a_client_that_leaves_ends_all_prompts(served_slowly: Served) -> N
     engine = served_slowly.gateway.engine
     assert isinstance(engine, FakeEngine)
     async with aiohttp.ClientSession() as session:
-        body = {"prompt": ["a", "b"], "n": 2, "stream": True, "max_tokens": 500}
+        body = {"prompt": ["a", "b"], "n": 2, "stream": True, "max_tokens": len(ENDLESS)}
         async with session.post(f"{served_slowly.base}/completions", json=body) as response:
             await response.content.readline()
             assert engine.running == 4
             response.connection.transport.abort()  # type: ignore[union-attr]
-    await until(lambda: engine.running == 0, 0.5)
+    said = engine.said
+    await until(lambda: engine.running == 0)
+    assert engine.said - said < 4 * 50, "none says more than it can in half a second"
     await until(lambda: served_slowly.gateway.running == 0)
 
 
 @pytest.fixture
 async def served_slowly() -> Any:
-    async with serving(FakeEngine("x" * 500, pace=0.01)) as served:
+    async with serving(FakeEngine(ENDLESS, pace=0.01)) as served:
         yield served

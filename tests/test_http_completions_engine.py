@@ -195,7 +195,7 @@ async def test_clients_that_leave_free_their_slots(
                 (await posted).connection.transport.abort()  # type: ignore[union-attr]
             else:
                 posted.cancel()
-        await until(lambda: engine.status().free_slots == SLOTS, 1)
+        await until(lambda: engine.status().free_slots == SLOTS)
         assert engine.status().waiting == 0
     await until(lambda: served.gateway.running == 0)
     assert (await post(served, max_tokens=3))["usage"]["completion_tokens"] <= 3
@@ -215,4 +215,4 @@ async def test_a_full_queue_refuses_all_choices_or_none(served: Served, engine: 
         error = await post(served, 429, n=8)
         assert error["error"]["code"] == "queue_full"
         posted.cancel()
-    await until(lambda: engine.status().free_slots == SLOTS, 1)
+    await until(lambda: engine.status().free_slots == SLOTS)

@@ -17,6 +17,7 @@ from gateway.http.responses.store import turn_key
 from models.package import load_package
 from models.tokenizer import StreamDecoder
 from tests.http_serving import Served, ask, serving, socket_to, until
+from tests.patience import PATIENCE
 
 PROMPT = "the other and the one and the other and the one and the"
 
@@ -132,9 +133,9 @@ async def test_killed_clients_free_their_slots_within_a_round(
             await socket.send_json({"type": "response.create", "input": PROMPT})
             await until(lambda: engine.status().free_slots < 2)
             socket._response.connection.transport.abort()  # type: ignore[union-attr]
-        await until(lambda: engine.status().free_slots == 2, 2)
+        await until(lambda: engine.status().free_slots == 2)
     # Its slot is free a step before the connection has noticed.
-    await until(lambda: served.gateway.running == 0, 2)
+    await until(lambda: served.gateway.running == 0)
     async with socket_to(served) as socket:
         response = (await ask(socket, input=PROMPT, max_output_tokens=5))[-1]["response"]
         assert response["usage"]["output_tokens"] <= 5
@@ -143,16 +144,16 @@ async def test_killed_clients_free_their_slots_within_a_round(
 async def test_cancel_ends_with_what_there_is(served: Served, engine: Engine) -> None:
     async with socket_to(served) as socket:
         await socket.send_json({"type": "response.create", "input": PROMPT})
-        created = await socket.receive_json(timeout=5)
+        created = await socket.receive_json(timeout=PATIENCE)
         await socket.send_json(
             {"type": "response.cancel", "response_id": created["response"]["id"]}
         )
         event = created
         while event["type"] not in ("response.incomplete", "response.completed"):
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
         assert event["response"]["status"] == "cancelled"
         assert event["response"]["timings"]["exact"] is True
-        await until(lambda: engine.status().free_slots == 2, 2)
+        await until(lambda: engine.status().free_slots == 2)
 
 
 async def test_a_prompt_beyond_the_context_is_refused_with_the_numbers(served: Served) -> None:
@@ -196,7 +197,7 @@ async def test_lanes_share_the_target(served: Served) -> None:
                 }
             )
         while len(together) < 2:
-            event = await socket.receive_json(timeout=10)
+            event = await socket.receive_json(timeout=PATIENCE)
             if event["type"] in ("response.completed", "response.incomplete"):
                 together[event["stream_id"]] = text_of(event["response"])
     assert [together["a"], together["b"]] == alone
@@ -237,7 +238,7 @@ async def test_lanes_with_one_seed_say_the_same(served: Served) -> None:
             )
         ended = []
         while len(ended) < 2:
-            event = await socket.receive_json(timeout=10)
+            event = await socket.receive_json(timeout=PATIENCE)
             if event["type"] in ("response.completed", "response.incomplete"):
                 ended.append(event["response"])
     assert text_of(ended[0]) == text_of(ended[1])

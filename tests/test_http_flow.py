@@ -17,7 +17,7 @@ from gateway.http.rates import Rates
 from gateway.limits import Limits
 from models.errors import UserError
 from tests.engine_support import OFF, is_idle, running
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import ask, serving, socket_to, until
 
 
@@ -26,20 +26,21 @@ def use_of(engine: FakeEngine) -> Use:
 
 
 async def test_a_request_that_takes_too_long_fails_and_frees_its_slot() -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
-    async with serving(engine, request_seconds=0.1) as served:
+    engine = FakeEngine(ENDLESS, pace=0.01)
+    async with serving(engine, request_seconds=0.5) as served:
         async with socket_to(served) as socket:
             events = await ask(socket, input="x")
             assert events[-1]["type"] == "response.failed"
-            assert "within 0.1 s" in events[-1]["response"]["error"]["message"]
-            assert 0 < sum(len(event.get("delta", "")) for event in events) < 500
+            assert "within 0.5 s" in events[-1]["response"]["error"]["message"]
+            assert 0 < sum(len(event.get("delta", "")) for event in events) < len(ENDLESS)
         async with aiohttp.ClientSession() as session:
             async with session.post(f"{served.base}/responses", json={"input": "x"}) as response:
                 assert response.status == 504
                 assert (await response.json())["error"]["code"] == "request_timeout"
-            short = {"prompt": "x", "max_tokens": 2}
+            engine.pace, short = 0.0, {"prompt": "x", "max_tokens": 2}
             async with session.post(f"{served.base}/completions", json=short) as response:
                 assert response.status == 200
+            engine.pace = 0.01
             body = {"messages": [{"role": "user", "content": "x"}]}
             async with session.post(f"{served.base}/chat/completions", json=body) as response:
                 assert response.status == 504
@@ -60,7 +61,7 @@ async def test_a_request_in_time_is_not_cut() -> None:
 
 
 async def test_a_cancelled_answer_is_no_timeout() -> None:
-    engine = FakeEngine("x" * 500, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     flow = Flow(Rates(Limits()), 30.0)
     (generation,) = flow.open(use_of(engine), GenerationRequest((1, 2)), 1)
     async with generation:
@@ -102,9 +103,10 @@ async def test_a_stream_that_waits_shows_that_it_lives(path: str, body: dict[str
 
 
 async def test_a_stream_that_talks_needs_no_comments() -> None:
-    engine, body = FakeEngine("x" * 30, pace=0.01), {"prompt": "x", "stream": True}
+    """It takes longer than a silence may, of which no piece takes a fiftieth."""
+    engine, body = FakeEngine("x" * 60, pace=0.02), {"prompt": "x", "stream": True}
     async with (
-        serving(engine, keep_alive=0.2) as served,
+        serving(engine, keep_alive=1.0) as served,
         aiohttp.ClientSession() as session,
         session.post(f"{served.base}/completions", json=body) as response,
     ):

@@ -19,8 +19,9 @@ from gateway.http.responses.websocket import MAX_PENDING_CHARACTERS
 from gateway.limits import Limits
 from gateway.settings import Settings
 from models.errors import UserError
-from tests.fake_engine import BracketTemplate, FakeEngine
+from tests.fake_engine import ENDLESS, BracketTemplate, FakeEngine
 from tests.http_serving import ask, serving, socket_to, until
+from tests.patience import PATIENCE
 
 MAX_MESSAGE = Limits().message_bytes
 MANY = MOST_ITEMS + 1
@@ -110,20 +111,20 @@ def test_token_ids_by_the_hundred_thousand() -> None:
 
 
 async def test_requests_that_wait_are_bounded_by_their_size() -> None:
-    engine = FakeEngine("x" * 500, pace=0.02)
+    engine = FakeEngine(ENDLESS, pace=0.02)
     large = "x" * (MAX_MESSAGE - 100)
     async with serving(engine) as served, socket_to(served) as socket:
         await socket.send_json({"type": "response.create", "input": "first"})
         await until(lambda: engine.running == 1)
         for _ in range(1 + MAX_PENDING_CHARACTERS // MAX_MESSAGE):
             await socket.send_json({"type": "response.create", "input": large})
-        while (event := await socket.receive_json(timeout=5))["type"] != "error":
+        while (event := await socket.receive_json(timeout=PATIENCE))["type"] != "error":
             pass
         assert (event["status"], event["error"]["code"]) == (429, "queue_full")
         # A small one still has room: of it nothing is heard, of the one behind it is.
         await socket.send_json({"type": "response.create", "input": "small"})
         await socket.send_str("{")
-        while (event := await socket.receive_json(timeout=5))["type"] != "error":
+        while (event := await socket.receive_json(timeout=PATIENCE))["type"] != "error":
             pass
         assert event["error"]["code"] == "invalid_json"
 
@@ -131,7 +132,7 @@ async def test_requests_that_wait_are_bounded_by_their_size() -> None:
 async def test_a_request_is_not_held_while_it_is_answered() -> None:
     marked = 54_321
     zeros = "0," * (marked - 1) + "0"
-    engine = FakeEngine("x" * 500, pace=0.02)
+    engine = FakeEngine(ENDLESS, pace=0.02)
     async with serving(engine) as served, socket_to(served) as socket:
         await socket.send_str(f'{{"type":"response.create","input":"x","unknown":[{zeros}]}}')
         await until(lambda: engine.running == 1)

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 from gateway.http.openapi.document import document
 from tests.fake_engine import FakeEngine
 from tests.http_serving import serving
+from tests.patience import PATIENCE
 
 CHECKS = [
     not_a_server_error,
@@ -51,11 +52,11 @@ def url() -> Iterator[str]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),), name="gateway")
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(PATIENCE)
         yield found[0]
     finally:
         done.set()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 @schema.parametrize()

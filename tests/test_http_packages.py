@@ -17,6 +17,7 @@ from models.errors import DeviceError
 from tests.fake_engine import FakeEngine
 from tests.fleet_support import Starts, furnish, source
 from tests.http_serving import Served, ask, serving, socket_to, until
+from tests.patience import PATIENCE
 from tests.test_http_guard import get
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
@@ -118,11 +119,11 @@ async def test_an_unload_waits_for_the_answer_that_runs() -> None:
         starts = await furnish(served.gateway, "a", starts=Starts("x" * 60, pace=0.005))
         socket = await stack.enter_async_context(socket_to(served))
         await socket.send_json({"type": "response.create", "input": "x"})
-        await socket.receive_json(timeout=5)
+        await socket.receive_json(timeout=PATIENCE)
         switching = asyncio.create_task(change(served, "switch", "a"))
         kinds = []
         while not kinds or kinds[-1] not in ("response.completed", "error", "response.failed"):
-            kinds.append((await socket.receive_json(timeout=5))["type"])
+            kinds.append((await socket.receive_json(timeout=PATIENCE))["type"])
         assert kinds[-1] == "response.completed"
         assert (await switching)[0] == 200
         await until(lambda: starts.engines[0].closed)

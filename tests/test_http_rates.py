@@ -13,7 +13,7 @@ from gateway.http.rates import Bucket, Rates
 from gateway.limits import Limits
 from gateway.settings import Settings
 from models.errors import UserError
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import Served, answer_of, ask, serving, socket_to, until
 
 KEYS = ("first-key", "second-key")
@@ -170,7 +170,7 @@ async def test_on_a_socket_it_is_the_error_event() -> None:
 
 
 async def test_answers_at_a_time_are_those_that_run_or_wait() -> None:
-    engine = FakeEngine("x" * 50, pace=0.01)
+    engine = FakeEngine("x" * 50, held=2)
     async with serving(engine, api_keys=KEYS, limits_requests=2) as served:
         headers = {"Authorization": f"Bearer {KEYS[0]}"}
         async with socket_to(served, headers=headers) as socket:
@@ -182,6 +182,7 @@ async def test_answers_at_a_time_are_those_that_run_or_wait() -> None:
             assert "2 of at most 2 answers at a time" in told["error"]["message"]
             body = {"prompt": "x", "max_tokens": 1}
             assert (await post(served, "/completions", body, KEYS[1]))[0] == 200
+            engine.go_on()
             for _ in "ab":
                 await answer_of(socket)
             await until(lambda: engine.running == 0)
@@ -189,7 +190,7 @@ async def test_answers_at_a_time_are_those_that_run_or_wait() -> None:
 
 
 async def test_who_left_takes_nothing_any_more() -> None:
-    engine = FakeEngine("x" * 500, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine, limits_requests=1) as served:
         async with socket_to(served) as socket:
             await socket.send_json({"type": "response.create", "input": "x"})

@@ -8,8 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import Served, answer_of, serving, socket_to, until
+from tests.patience import PATIENCE
 from tests.test_http_guard import get
 from tests.test_http_stored import begun, events_of
 from tests.test_http_websocket import text_of
@@ -37,13 +38,14 @@ def numbers(events: list[Any]) -> list[int]:
 
 
 async def test_two_connections_resume_a_running_response_each_from_its_own_place() -> None:
-    engine = FakeEngine(LONG, pace=0.003)
+    engine = FakeEngine(LONG, held=60)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
-            seen = [await socket.receive_json(timeout=5) for _ in range(30)]
+            seen = [await socket.receive_json(timeout=PATIENCE) for _ in range(30)]
         last = seen[-1]["sequence_number"]
         assert engine.running == 1
+        engine.go_on()
         one, other, all_of_it = await asyncio.gather(
             resumed(served, response_id, last),
             resumed(served, response_id, 3),
@@ -66,7 +68,7 @@ async def test_two_lanes_of_a_connection_resume_the_same_response() -> None:
         lanes: dict[str, list[Any]] = {"made": [], "one": [], "two": []}
         ended = 0
         while ended < len(lanes):
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
             lanes[event.pop("stream_id")].append(event)
             ended += event["type"] == "response.completed"
     assert numbers(lanes["one"]) == list(range(len(lanes["one"])))
@@ -75,15 +77,16 @@ async def test_two_lanes_of_a_connection_resume_the_same_response() -> None:
 
 
 async def test_who_leaves_takes_nothing_from_who_stays() -> None:
-    engine = FakeEngine(LONG, pace=0.003)
+    engine = FakeEngine(LONG, held=60)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
         staying = asyncio.create_task(resumed(served, response_id))
         async with socket_to(served) as socket:
             await resume(socket, response_id)
-            assert (await socket.receive_json(timeout=5))["type"] == "response.created"
+            assert (await socket.receive_json(timeout=PATIENCE))["type"] == "response.created"
         assert engine.running == 1
+        engine.go_on()
         assert text_of(await staying) == LONG
 
 
@@ -103,12 +106,12 @@ async def test_after_its_end_several_read_it_at_once_and_as_often_as_they_like(
 
 
 async def test_a_cancel_ends_all_who_read_and_can_be_read_again() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
             for _ in range(10):
-                await socket.receive_json(timeout=5)
+                await socket.receive_json(timeout=PATIENCE)
         readers = [asyncio.create_task(resumed(served, response_id)) for _ in range(2)]
         follower = asyncio.create_task(events_of(served, response_id))
         path = f"/v1/responses/{response_id}/cancel"
@@ -126,13 +129,13 @@ async def test_a_cancel_ends_all_who_read_and_can_be_read_again() -> None:
 
 
 async def test_a_deleted_response_ends_for_who_reads_it_and_cannot_be_resumed() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
         async with socket_to(served) as socket:
             await resume(socket, response_id)
-            assert (await socket.receive_json(timeout=5))["type"] == "response.created"
+            assert (await socket.receive_json(timeout=PATIENCE))["type"] == "response.created"
             path = f"/v1/responses/{response_id}"
             assert (await get(served, path, method="DELETE"))[0] == 200
             (error,) = await resumed(served, response_id)

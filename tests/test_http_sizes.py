@@ -18,6 +18,7 @@ from gateway.settings import Settings
 from models.errors import UserError
 from tests.fake_engine import FakeEngine
 from tests.http_serving import ask, serving, socket_to
+from tests.patience import PATIENCE
 from tests.test_http_guard import get
 from tests.test_http_websocket import address
 
@@ -115,7 +116,7 @@ async def test_messages_are_as_large_as_the_setting_says() -> None:
         async with socket_to(served) as socket:
             assert (await ask(socket, input="x" * 900))[-1]["type"] == "response.completed"
             await socket.send_str("x" * 2049)
-            message = await socket.receive(timeout=5)
+            message = await socket.receive(timeout=PATIENCE)
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1009)
 
 
@@ -142,7 +143,7 @@ async def test_nesting_is_as_deep_as_the_setting_says() -> None:
         assert (status, body["error"]["code"]) == (400, "invalid_json")
         async with socket_to(served) as socket:
             await socket.send_str(deep)
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
             assert event["error"]["code"] == "invalid_json"
 
 
@@ -158,7 +159,7 @@ async def test_heads_are_bounded(head: bytes) -> None:
     async with serving(FakeEngine(), limits_header_bytes=2048, limits_headers=20) as served:
         reader, writer = await asyncio.open_connection(*address(served.url))
         writer.write(head)
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
         assert answer.split(b" ", 2)[1] == b"400"
         writer.close()
         async with (
@@ -174,12 +175,12 @@ async def test_sockets_are_as_many_as_the_setting_says() -> None:
         socket_to(served) as first,
     ):
         async with socket_to(served) as second:
-            event = await second.receive_json(timeout=5)
+            event = await second.receive_json(timeout=PATIENCE)
             assert (event["status"], event["error"]["code"]) == (
                 429,
                 "websocket_connection_limit_reached",
             )
             assert event["request_id"].startswith("req_")
-            message = await second.receive(timeout=5)
+            message = await second.receive(timeout=PATIENCE)
             assert (message.type, message.data) == (WSMsgType.CLOSE, 1013)
         assert (await ask(first, input="x"))[-1]["type"] == "response.completed"

@@ -11,6 +11,7 @@ from bench.raw_socket import opened
 from gateway.http.responses.sockets import WRITER_LIMIT
 from tests.fake_engine import FakeEngine
 from tests.http_serving import Served, ask, serving, socket_to, until
+from tests.patience import PATIENCE
 from tests.test_http_websocket import text_of
 
 STALLED, GENERATING = 200, 4
@@ -49,7 +50,7 @@ async def test_two_hundred_that_stop_reading_do_not_hold_up_four() -> None:
         ]
         for client in clients:
             await client.text('{"type":"response.create","input":"x","store":false}')
-        await until(lambda: sum(size > 0 for size in write_buffers(served)) == STALLED, 30)
+        await until(lambda: sum(size > 0 for size in write_buffers(served)) == STALLED)
 
         async def generate() -> str:
             async with socket_to(served) as socket:
@@ -60,7 +61,7 @@ async def test_two_hundred_that_stop_reading_do_not_hold_up_four() -> None:
         assert engine.running == STALLED, "they were there all the time"
         assert psutil.Process().memory_info().rss - before < STALLED * MOST_EACH
         assert max(write_buffers(served)) < MOST_UNSENT
-        await until(lambda: engine.running == 0, 3 * DEADLINE)
+        await until(lambda: engine.running == 0)
         await until(lambda: not write_buffers(served))
         assert served.gateway.running == 0
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("lane")]
@@ -71,7 +72,7 @@ async def test_a_reader_of_a_background_response_that_stalls_is_dropped_and_noth
     async with serving(engine, send_deadline=0.3, send_buffer=BUFFER) as served:
         async with socket_to(served) as socket:
             await socket.send_json({"type": "response.create", "input": "x", "background": True})
-            created = await socket.receive_json(timeout=5)
+            created = await socket.receive_json(timeout=PATIENCE)
         response_id = created["response"]["id"]
         resume = f'{{"type":"response.resume","response_id":"{response_id}"}}'
         async with opened(served.url, receive_buffer=BUFFER) as stalled:
@@ -79,8 +80,8 @@ async def test_a_reader_of_a_background_response_that_stalls_is_dropped_and_noth
             await until(lambda: any(write_buffers(served)))
             async with socket_to(served) as socket:
                 await socket.send_str(resume)
-                events = [await socket.receive_json(timeout=5)]
+                events = [await socket.receive_json(timeout=PATIENCE)]
                 while events[-1]["type"] != "response.completed":
-                    events.append(await socket.receive_json(timeout=5))
+                    events.append(await socket.receive_json(timeout=PATIENCE))
             assert text_of(events) == PIECE * PIECES
             await until(lambda: not write_buffers(served))

@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from gateway.http.responses import kept as kept_module
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import Served, answer_of, ask, is_last, serving, socket_to, until
+from tests.patience import PATIENCE
 from tests.test_http_guard import get
 from tests.test_http_websocket import reset, text_of
 
@@ -39,7 +40,7 @@ async def events_of(
 async def begun(socket: aiohttp.ClientWebSocketResponse, **fields: Any) -> str:
     """The id of a response that runs."""
     await socket.send_json({"type": "response.create", "input": "x", **fields})
-    created = await socket.receive_json(timeout=5)
+    created = await socket.receive_json(timeout=PATIENCE)
     return str(created["response"]["id"])
 
 
@@ -63,11 +64,11 @@ async def test_what_is_not_stored_is_not_kept() -> None:
 
 
 async def test_a_running_response_tells_what_it_has_so_far() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(LONG, held=30)
     async with serving(engine) as served, socket_to(served) as socket:
         response_id = await begun(socket)
         for _ in range(20):
-            await socket.receive_json(timeout=5)
+            await socket.receive_json(timeout=PATIENCE)
         _, found = await get(served, f"/v1/responses/{response_id}")
     assert found["status"] == "in_progress"
     (item,) = found["output"]
@@ -97,11 +98,13 @@ async def test_events_are_replayed_as_they_were_sent(after: int | None) -> None:
 
 
 async def test_a_response_is_followed_by_others_while_it_runs() -> None:
-    engine = FakeEngine(LONG, pace=0.003)
+    engine = FakeEngine(LONG, held=30)
     async with serving(engine) as served, socket_to(served) as socket:
         response_id = await begun(socket)
-        first = await socket.receive_json(timeout=5)
+        first = await socket.receive_json(timeout=PATIENCE)
         following = asyncio.create_task(events_of(served, response_id, 0))
+        await until(lambda: len(list(served.gateway.traces)) == 2)
+        engine.go_on()
         sent = [first, *await answer_of(socket)]
         assert await following == sent
     assert [event["sequence_number"] for event in sent] == list(range(1, len(sent) + 1))
@@ -111,16 +114,17 @@ async def test_a_response_is_followed_by_others_while_it_runs() -> None:
 async def test_a_background_response_goes_on_without_its_client_and_is_resumed_without_a_gap(
     how: str,
 ) -> None:
-    engine = FakeEngine(LONG, pace=0.003)
+    engine = FakeEngine(LONG, held=60)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
-            seen = [await socket.receive_json(timeout=5) for _ in range(30)]
+            seen = [await socket.receive_json(timeout=PATIENCE) for _ in range(30)]
             if how == "reset":
                 reset(socket)
             else:
                 await socket.close()
         assert engine.running == 1, "nobody reads it, and it goes on"
+        engine.go_on()
         async with socket_to(served) as socket:
             await socket.send_json(
                 {
@@ -142,7 +146,7 @@ async def test_a_background_response_goes_on_without_its_client_and_is_resumed_w
 
 
 async def test_a_background_stream_over_http_goes_on_too() -> None:
-    engine = FakeEngine(LONG, pace=0.003)
+    engine = FakeEngine(LONG, held=60)
     async with serving(engine) as served:
         async with aiohttp.ClientSession() as session:
             body = {"input": "x", "background": True, "stream": True}
@@ -153,19 +157,21 @@ async def test_a_background_stream_over_http_goes_on_too() -> None:
                 created = orjson.loads(line.removeprefix(b"data: "))
                 response.close()
         response_id = created["response"]["id"]
+        engine.go_on()
         rest = await events_of(served, response_id, created["sequence_number"])
         assert text_of(rest) == LONG
         assert rest[0]["sequence_number"] == 1
 
 
 async def test_a_background_response_is_told_at_once_and_polled() -> None:
-    engine = FakeEngine("abc", pace=0.01)
+    engine = FakeEngine("abc", held=1)
     async with serving(engine) as served:
         body = {"input": "x", "background": True}
         status, made = await get(served, "/v1/responses", method="POST", json=body)
         assert (status, made["status"], made["output"]) == (200, "in_progress", [])
         path = f"/v1/responses/{made['id']}"
         assert (await get(served, path))[1]["status"] == "in_progress"
+        engine.go_on()
         await until(lambda: not served.gateway.kept.find(made["id"], None).running)
         found = (await get(served, path))[1]
         assert (found["status"], found["background"]) == ("completed", True)
@@ -177,11 +183,11 @@ async def test_a_background_response_is_told_at_once_and_polled() -> None:
 
 
 async def test_a_client_that_leaves_a_response_of_the_foreground_cancels_it() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket)
-            seen = [await socket.receive_json(timeout=5) for _ in range(10)]
+            seen = [await socket.receive_json(timeout=PATIENCE) for _ in range(10)]
         await until(lambda: engine.running == 0)
         # What there is of it is whole: its events end, and say how.
         events = await events_of(served, response_id)
@@ -194,7 +200,7 @@ async def test_a_client_that_leaves_a_response_of_the_foreground_cancels_it() ->
 
 
 async def test_a_running_response_is_cancelled_by_its_id() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         body = {"input": "x", "background": True}
         _, made = await get(served, "/v1/responses", method="POST", json=body)
@@ -211,7 +217,7 @@ async def test_a_running_response_is_cancelled_by_its_id() -> None:
 
 
 async def test_a_socket_cancels_what_goes_on_without_it() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             response_id = await begun(socket, background=True)
@@ -221,11 +227,11 @@ async def test_a_socket_cancels_what_goes_on_without_it() -> None:
 
 
 async def test_a_deleted_response_is_gone_and_ends() -> None:
-    engine = FakeEngine(LONG, pace=0.005)
+    engine = FakeEngine(ENDLESS, pace=0.005)
     async with serving(engine) as served:
         body = {"input": "x", "background": True}
         _, running = await get(served, "/v1/responses", method="POST", json=body)
-        engine.pace = 0.0
+        engine.answer, engine.pace = "yes", 0.0
         _, ended = await get(served, "/v1/responses", method="POST", json={"input": "x"})
         for made in (running, ended):
             path = f"/v1/responses/{made['id']}"
@@ -261,7 +267,8 @@ async def test_what_is_somebody_elses_is_not_there() -> None:
         assert (status, told["error"]["code"]) == (404, "previous_response_not_found")
         async with socket_to(served, headers=other) as socket:
             await socket.send_json({"type": "response.resume", "response_id": made["id"]})
-            assert (await socket.receive_json(timeout=5))["error"]["code"] == "response_not_found"
+            told = await socket.receive_json(timeout=PATIENCE)
+            assert told["error"]["code"] == "response_not_found"
         assert (await get(served, path, headers=mine))[0] == 200
         async with socket_to(served, headers=mine) as socket:
             answered = await ask(socket, input="y", previous_response_id=made["id"])
@@ -295,12 +302,12 @@ async def test_a_resume_that_means_nothing_is_refused_and_the_lane_goes_on() -> 
             ({"response_id": "resp_none"}, "response_not_found", "response_id"),
         ):
             await socket.send_json({"type": "response.resume", **fields})
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
             assert (event["error"]["code"], event["error"]["param"]) == (code, param)
         made = (await ask(socket, input="x"))[-1]["response"]["id"]
         fields = {"response_id": made, "starting_after": "soon"}
         await socket.send_json({"type": "response.resume", **fields})
-        event = await socket.receive_json(timeout=5)
+        event = await socket.receive_json(timeout=PATIENCE)
         assert event["error"]["param"] == "starting_after"
         assert is_last((await ask(socket, input="x"))[-1])
 
@@ -315,7 +322,7 @@ async def test_responses_are_forgotten_after_their_time() -> None:
 
 async def test_what_is_kept_is_bounded_and_what_runs_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_module, "MOST_KEPT", 3)
-    engine = FakeEngine(LONG, pace=0.02)
+    engine = FakeEngine(ENDLESS, pace=0.02)
     async with serving(engine) as served:
         body: dict[str, Any] = {"input": "x", "background": True}
         _, running = await get(served, "/v1/responses", method="POST", json=body)
@@ -332,7 +339,7 @@ async def test_what_is_kept_is_bounded_and_what_runs_stays(monkeypatch: pytest.M
 
 
 async def test_the_end_of_the_gateway_ends_what_runs_in_the_background() -> None:
-    engine = FakeEngine(LONG, pace=0.05)
+    engine = FakeEngine(ENDLESS, pace=0.05)
     async with serving(engine) as served:
         body = {"input": "x", "background": True}
         await get(served, "/v1/responses", method="POST", json=body)

@@ -12,10 +12,10 @@ from aiohttp import WSMsgType
 
 from gateway.http.responses.websocket import MAX_LANES, MAX_PENDING
 from gateway.limits import Limits
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import ENDLESS, FakeEngine
 from tests.http_serving import answer_of, ask, is_last, serving, socket_to, until
+from tests.patience import PATIENCE
 
-LONG = "x" * 500
 MAX_MESSAGE = Limits().message_bytes
 
 
@@ -92,13 +92,15 @@ async def test_without_stream_id_responses_come_one_after_another() -> None:
 
 
 async def test_lanes_run_in_parallel_and_carry_their_names() -> None:
-    engine = FakeEngine("abcdef", pace=0.01)
+    engine = FakeEngine("abcdef", held=3)
     async with serving(engine) as served, socket_to(served) as socket:
         for lane in ("one", "two", "two"):
             await socket.send_json({"type": "response.create", "input": "x", "stream_id": lane})
+        await until(lambda: engine.running == 2)
+        engine.go_on()
         events, last = [], 0
         while last < 3:
-            events.append(await socket.receive_json(timeout=5))
+            events.append(await socket.receive_json(timeout=PATIENCE))
             last += is_last(events[-1])
     assert engine.most_running == 2
     named = [[event for event in events if event["stream_id"] == lane] for lane in ("one", "two")]
@@ -120,7 +122,7 @@ async def test_a_bad_stream_id_is_refused(name: str) -> None:
 
 
 async def test_lanes_and_waiting_requests_are_bounded() -> None:
-    engine = FakeEngine(LONG, pace=1)
+    engine = FakeEngine(ENDLESS, pace=1)
     async with serving(engine) as served, socket_to(served) as socket:
         for number in range(MAX_LANES + 1):
             await socket.send_json(
@@ -137,7 +139,7 @@ async def test_lanes_and_waiting_requests_are_bounded() -> None:
 
 async def test_lanes_that_have_not_begun_are_not_waiting_requests() -> None:
     """All of a burst is read before the first lane runs."""
-    engine = FakeEngine(LONG, pace=1)
+    engine = FakeEngine(ENDLESS, pace=1)
     async with serving(engine) as served, socket_to(served) as socket:
         burst = [
             json.dumps({"type": "response.create", "input": "x", "stream_id": str(number)})
@@ -150,16 +152,16 @@ async def test_lanes_that_have_not_begun_are_not_waiting_requests() -> None:
 
 async def next_error(socket: Any) -> dict[str, Any]:
     while True:
-        event: dict[str, Any] = await socket.receive_json(timeout=5)
+        event: dict[str, Any] = await socket.receive_json(timeout=PATIENCE)
         if event["type"] == "error":
             return event
 
 
 async def test_cancel_ends_the_response_and_the_conversation_goes_on_from_there() -> None:
-    engine = FakeEngine(LONG, pace=0.002)
+    engine = FakeEngine(ENDLESS, pace=0.002)
     async with serving(engine) as served, socket_to(served) as socket:
         await socket.send_json({"type": "response.create", "input": "a"})
-        created = await socket.receive_json(timeout=5)
+        created = await socket.receive_json(timeout=PATIENCE)
         await asyncio.sleep(0.02)
         await socket.send_json(
             {"type": "response.cancel", "response_id": created["response"]["id"]}
@@ -168,7 +170,7 @@ async def test_cancel_ends_the_response_and_the_conversation_goes_on_from_there(
         assert events[-1]["type"] == "response.incomplete"
         assert events[-1]["response"]["status"] == "cancelled"
         said = text_of(events)
-        assert 0 < len(said) < len(LONG)
+        assert 0 < len(said) < len(ENDLESS)
         engine.answer = "ok"
         await ask(socket, input="b", previous_response_id=created["response"]["id"])
         assert engine.prompt() == f"<user>a</><assistant>{said}</><user>b</><assistant>"
@@ -177,16 +179,16 @@ async def test_cancel_ends_the_response_and_the_conversation_goes_on_from_there(
 async def test_cancelling_what_does_not_run_is_an_error() -> None:
     async with serving(FakeEngine()) as served, socket_to(served) as socket:
         await socket.send_json({"type": "response.cancel", "response_id": "resp_none"})
-        error = await socket.receive_json(timeout=5)
+        error = await socket.receive_json(timeout=PATIENCE)
         assert (error["status"], error["error"]["code"]) == (404, "response_not_found")
         await socket.send_json({"type": "response.cancel"})
-        error = await socket.receive_json(timeout=5)
+        error = await socket.receive_json(timeout=PATIENCE)
         assert error["error"]["param"] == "response_id"
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_client_that_leaves_ends_its_generations_at_once(how: str) -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served:
         async with socket_to(served) as socket:
             for lane in ("one", "two"):
@@ -196,7 +198,9 @@ async def test_a_client_that_leaves_ends_its_generations_at_once(how: str) -> No
                 reset(socket)
             else:
                 await socket.close()
-            await until(lambda: engine.running == 0, 0.5)
+            said = engine.said
+            await until(lambda: engine.running == 0)
+            assert engine.said - said < 2 * 50, "neither says more than it can in half a second"
         await until(lambda: served.gateway.running == 0)
         async with socket_to(served) as socket:
             engine.answer = "still here"
@@ -213,12 +217,12 @@ def reset(socket: Any) -> None:
 
 
 async def test_two_hundred_killed_clients_leave_nothing_behind() -> None:
-    engine = FakeEngine(LONG, pace=0.001)
+    engine = FakeEngine(ENDLESS, pace=0.001)
     async with serving(engine) as served:
         for _ in range(200):
             async with socket_to(served) as socket:
                 await socket.send_json({"type": "response.create", "input": "x"})
-                await socket.receive_json(timeout=5)
+                await socket.receive_json(timeout=PATIENCE)
                 reset(socket)
         await until(lambda: engine.running == 0)
         assert served.gateway.running == 0
@@ -236,7 +240,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_others_go_on() -> None
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(masked(b'{"type":"response.create","input":"x"}'))
         await until(lambda: engine.running == 1)
-        await until(lambda: engine.running == 0, 5)
+        await until(lambda: engine.running == 0)
         engine.answer = "fine"
         async with socket_to(served) as socket:
             assert text_of(await ask(socket, input="x")) == "fine"
@@ -290,12 +294,12 @@ async def test_garbage_gets_its_error_and_the_connection_stays() -> None:
     async with serving(FakeEngine("fine")) as served, socket_to(served) as socket:
         for raw, code, param in GARBAGE:
             await socket.send_str(raw)
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
             assert event["type"] == "error", raw
             assert (event["error"]["code"], event["error"]["param"]) == (code, param), raw
             assert event["status"] == 400
         await socket.send_bytes(b'{"type":"response.create","input":"x"}')
-        event = await socket.receive_json(timeout=5)
+        event = await socket.receive_json(timeout=PATIENCE)
         assert event["error"]["code"] == "invalid_type"
         assert text_of(await ask(socket, input="x")) == "fine"
 
@@ -304,7 +308,7 @@ async def test_an_oversized_message_closes_with_1009_and_the_server_goes_on() ->
     async with serving(FakeEngine("fine")) as served:
         async with socket_to(served) as socket:
             await socket.send_str("x" * (MAX_MESSAGE + 1))
-            message = await socket.receive(timeout=5)
+            message = await socket.receive(timeout=PATIENCE)
             assert message.type is WSMsgType.CLOSE
             assert message.data == 1009
         async with socket_to(served) as socket:
@@ -319,7 +323,7 @@ async def test_broken_utf8_closes_and_the_server_goes_on() -> None:
         writer.write(handshake(served.url))
         await reader.readuntil(b"\r\n\r\n")
         writer.write(masked(b"\xff\xfe"))
-        frame = await asyncio.wait_for(reader.readexactly(4), 5)
+        frame = await asyncio.wait_for(reader.readexactly(4), PATIENCE)
         assert frame[0] == 0x88
         assert struct.unpack("!H", frame[2:4])[0] == 1007
         writer.close()
@@ -328,11 +332,11 @@ async def test_broken_utf8_closes_and_the_server_goes_on() -> None:
 
 
 async def test_pings_are_answered_while_a_response_streams() -> None:
-    engine = FakeEngine(LONG, pace=0.01)
+    engine = FakeEngine(ENDLESS, pace=0.01)
     async with serving(engine) as served, socket_to(served, autoping=False) as socket:
         await socket.send_json({"type": "response.create", "input": "x"})
         await socket.ping(b"are you there")
-        while (message := await socket.receive(timeout=5)).type is not WSMsgType.PONG:
+        while (message := await socket.receive(timeout=PATIENCE)).type is not WSMsgType.PONG:
             assert message.type is WSMsgType.TEXT
         assert message.data == b"are you there"
 
@@ -366,7 +370,7 @@ async def test_speculation_reaches_the_engine() -> None:
 async def test_an_unknown_type_is_told_what_is_served() -> None:
     async with serving(FakeEngine("a")) as served, socket_to(served) as socket:
         await socket.send_json({"type": "session.update"})
-        event = await socket.receive_json(timeout=5)
+        event = await socket.receive_json(timeout=PATIENCE)
     assert event["error"]["param"] == "type"
     told = "known are response.create, response.resume and response.cancel."
     assert event["error"]["message"].endswith(told)

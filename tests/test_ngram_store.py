@@ -14,6 +14,7 @@ from gateway.engine import ngram_store
 from gateway.engine.ngram_store import MOST_USERS, NgramStore, claim, newest
 from models.drafters.store import Texts
 from models.errors import UserError
+from tests.patience import HOLD
 
 LARGE = 1 << 30
 
@@ -198,7 +199,7 @@ async def test_the_loop_never_waits_for_the_disk(
 
     def slow(path: Path, owner: str) -> tuple[list[tuple[int, ...]], int]:
         threads.add(threading.current_thread().name)
-        assert gate.wait(10)
+        assert gate.wait(HOLD)
         return read(path, owner)
 
     monkeypatch.setattr(ngram_store, "read_texts", slow)

@@ -35,6 +35,7 @@ from tests.engine_support import (
 )
 from tests.http_serving import serving, socket_to
 from tests.http_serving import until as until_served
+from tests.patience import PATIENCE
 from tests.pitfalls_support import Stubborn
 
 PROMPT = make_prompt(30)
@@ -115,7 +116,7 @@ async def test_cancel_is_not_honoured_during_drafting(
         async with engine.open(request) as generation:
             drafter = Cancels(lambda: loop.call_soon_threadsafe(end, generation, left, way))
             engine.drafter_of = lambda: drafter
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await left.wait()
                 if way == "cancel":
                     rest = await read(generation)
@@ -148,7 +149,7 @@ async def test_cancel_is_not_honoured_during_drafting_over_the_wire(
         engine.drafter_of = lambda: drafter
         asked: dict[str, Any] = {"type": "response.create", "input": "the", "ignore_eos": True}
         await socket.send_json({**asked, "speculation": {"policy": "fixed", "length": 8}})
-        created = await socket.receive_json(timeout=5)
+        created = await socket.receive_json(timeout=PATIENCE)
         await until_served(lambda: len(drafter.budgets) > 2)
         engine.target.gate.clear()
         await asyncio.sleep(0.02)
@@ -156,11 +157,11 @@ async def test_cancel_is_not_honoured_during_drafting_over_the_wire(
         cancel = {"type": "response.cancel", "response_id": created["response"]["id"]}
         await socket.send_json(cancel)
         # The run in progress is held: its slot is free without it.
-        await until_served(lambda: is_idle(engine), 2)
+        await until_served(lambda: is_idle(engine))
         engine.target.gate.set()
         event = created
         while event["type"] not in ("response.incomplete", "response.completed"):
-            event = await socket.receive_json(timeout=5)
+            event = await socket.receive_json(timeout=PATIENCE)
         assert event["response"]["status"] == "cancelled"
         assert len(drafter.budgets) == drafted
         assert (await ask(engine, OTHER, speculation=OFF)).ids == reference.answer(OTHER, 24)
@@ -219,6 +220,6 @@ async def test_an_abandoned_draft_leaks_its_slot(tiny_package: Path, answer: lis
             request = GenerationRequest(PROMPT, 100, ignore_eos=True, speculation=EIGHT)
             async with engine.open(request) as generation:
                 assert isinstance(await anext(generation), Delta)
-            await until(lambda: is_idle(engine), 2)
+            await until(lambda: is_idle(engine))
         said = await ask(engine, PROMPT, max_tokens=100, speculation=EIGHT)
     assert said.ids == answer

@@ -19,12 +19,13 @@ from gateway.service_manager.watchdog import Watchdog
 from models.errors import DeviceError, UserError
 from models.package import Package
 from tests.engine_support import GREEDY, OFF, build_engine
+from tests.patience import HOLD, PATIENCE
 
 Result = TypeVar("Result")
 
 
 async def within(future: asyncio.Future[Result]) -> Result:
-    return await asyncio.wait_for(future, 10)
+    return await asyncio.wait_for(future, PATIENCE)
 
 
 def test_idle_running_and_idle_again() -> None:
@@ -46,12 +47,12 @@ def test_of_two_threads_the_longer_run_counts() -> None:
     def work() -> None:
         pulse.begin()
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(HOLD)
         pulse.end()
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     first = time.monotonic()
     pulse.begin()
     running = pulse.running_for(first + 1)
@@ -61,7 +62,7 @@ def test_of_two_threads_the_longer_run_counts() -> None:
     still = pulse.running_for(first + 1)
     assert still == running
     go_on.set()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert pulse.running_for(first) is None
 
 
@@ -118,12 +119,12 @@ def test_of_two_threads_the_one_counts_that_runs_for_longest() -> None:
     def long() -> None:
         pulse.begin()
         started.set()
-        assert finish.wait(10)
+        assert finish.wait(HOLD)
         pulse.end()
 
     thread = threading.Thread(target=long)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     began = time.monotonic()
     pulse.begin()
     seconds = pulse.running_for(began + 7)
@@ -132,7 +133,7 @@ def test_of_two_threads_the_one_counts_that_runs_for_longest() -> None:
     pulse.end()
     assert pulse.running_for(began + 7) == seconds
     finish.set()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert pulse.running_for(began) is None
 
 
@@ -174,8 +175,8 @@ async def test_while_one_engine_is_loaded_nobody_waits_for_a_turn() -> None:
     turns = DeviceTurns()
     first, second = Worker("a", Pulse(), turns), Worker("b", Pulse(), turns)
     inside, finish = threading.Event(), threading.Event()
-    held = first.submit(lambda: (inside.set(), finish.wait(10)))
-    assert inside.wait(10)
+    held = first.submit(lambda: (inside.set(), finish.wait(HOLD)))
+    assert inside.wait(PATIENCE)
     assert await within(second.submit(lambda: 7)) == 7
     finish.set()
     await within(held)
@@ -226,11 +227,11 @@ async def test_a_run_that_comes_back_late_ends_nobody_elses_turn() -> None:
     )
     late, last = threading.Event(), threading.Event()
     inside, drafting = threading.Event(), threading.Event()
-    stuck = target.submit(lambda: (inside.set(), late.wait(10)))
-    assert inside.wait(10)
+    stuck = target.submit(lambda: (inside.set(), late.wait(HOLD)))
+    assert inside.wait(PATIENCE)
     turns.give_up(pulse)
-    drafted = drafter.submit(lambda: (drafting.set(), last.wait(10)))
-    assert drafting.wait(10)
+    drafted = drafter.submit(lambda: (drafting.set(), last.wait(HOLD)))
+    assert drafting.wait(PATIENCE)
     present = turns._present
     late.set()
     await within(stuck)
@@ -251,8 +252,8 @@ async def test_a_run_that_does_not_come_back_loses_its_turn() -> None:
     stuck, waits = Pulse(), Pulse()
     first, second = Worker("a", stuck, turns), Worker("b", waits, turns)
     inside, finish = threading.Event(), threading.Event()
-    held = first.submit(lambda: (inside.set(), finish.wait(10)))
-    assert inside.wait(10)
+    held = first.submit(lambda: (inside.set(), finish.wait(HOLD)))
+    assert inside.wait(PATIENCE)
     waiting = second.submit(lambda: 7)
     assert waits.running_for(time.monotonic()) is None, "waiting for a turn is no run"
     turns.give_up(stuck)

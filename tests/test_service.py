@@ -21,6 +21,7 @@ from models.errors import UserError
 from models.slots import Slot
 from models.target import Row, RowResult
 from tests.engine_support import until
+from tests.patience import HOLD, PATIENCE
 
 DECODE, CHUNK = (1, 2), (3,) * 9
 
@@ -47,7 +48,7 @@ class FakeTarget:
 
     def __call__(self, rows: Sequence[Row]) -> list[RowResult]:
         self.runs.append([row.slot.index for row in rows])
-        assert not self._held or self._permits.acquire(timeout=10)
+        assert not self._held or self._permits.acquire(timeout=HOLD)
         if self.broken & set(self.runs[-1]):
             raise RuntimeError("out of device memory")
         return [result_of(row.slot.index) for row in rows]
@@ -102,7 +103,7 @@ async def held(service: ModelService, target: FakeTarget) -> AsyncIterator[None]
 
 
 async def gathered(*calls: Awaitable[Verified]) -> list[Verified]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         return list(await asyncio.gather(*calls))
 
 
@@ -240,7 +241,7 @@ def test_requests_that_decode_together_stay_together(
         async with serving(4) as (service, target):
             async with held(service, target):
                 tasks = [asyncio.ensure_future(stream(service, index)) for index in range(4)]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*tasks)
         return target.runs[1:]
 
@@ -278,7 +279,7 @@ async def test_a_prompt_is_not_starved_by_streams_nor_streams_by_a_prompt() -> N
         async with held(service, target):
             tasks = [asyncio.ensure_future(decode(service, index)) for index in range(3)]
             tasks.append(asyncio.ensure_future(prefill(service)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*tasks)
     runs = target.runs[1:]
     assert all(50 in run for run in runs[:10]), "a chunk in every run while the prompt lasts"
@@ -362,7 +363,7 @@ async def test_closing_waits_for_the_run_and_refuses_what_waits() -> None:
         await closing
         for refused in (waiting, service.decode(*asked(2)), service.prefill(row(3), 0)):
             with pytest.raises(UserError) as error:
-                await asyncio.wait_for(refused, 5)
+                await asyncio.wait_for(refused, PATIENCE)
             assert error.value.code == "draining"
         with pytest.raises(UserError):
             await service.call(lambda: None)

@@ -15,6 +15,7 @@ from models.draft import Draft
 from models.errors import UserError
 from models.slots import Slot
 from tests.engine_support import until
+from tests.patience import HOLD, PATIENCE
 from tests.test_service import CHUNK, FakeTarget, asked, held, row, serving, submitted
 
 
@@ -35,7 +36,7 @@ class FakeDrafts:
         def propose() -> Draft:
             self._target.runs.append([-number])
             self.threads.add(threading.current_thread().name)
-            assert self.gate.wait(10)
+            assert self.gate.wait(HOLD)
             return Draft((number,), source="fake")
 
         return propose
@@ -46,7 +47,7 @@ def failing() -> Draft:
 
 
 async def together(*calls: Awaitable[object]) -> list[object]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         return list(await asyncio.gather(*calls))
 
 
@@ -185,10 +186,10 @@ async def test_closing_refuses_drafts_that_wait_and_ends_those_that_run(overlap:
         assert not closing.done()
         drafts.gate.set()
         await closing
-        assert (await asyncio.wait_for(runs, 5)).draft.tokens == (1,)
+        assert (await asyncio.wait_for(runs, PATIENCE)).draft.tokens == (1,)
         for refused in (waits, service.draft(slot(3), drafts(3))):
             with pytest.raises(UserError) as error:
-                await asyncio.wait_for(refused, 5)
+                await asyncio.wait_for(refused, PATIENCE)
             assert error.value.code == "draining"
     assert target.runs == [[-1]]
 
@@ -200,7 +201,7 @@ async def test_on_a_device_drafts_have_a_thread_of_their_own() -> None:
         target.hold()
         run = asyncio.ensure_future(service.decode(*asked(7)))
         await until(lambda: target.runs == [[7]])
-        drafted = await asyncio.wait_for(service.draft(slot(), drafts(1)), 5)
+        drafted = await asyncio.wait_for(service.draft(slot(), drafts(1)), PATIENCE)
         assert drafted.draft.tokens == (1,)
         assert not run.done()
         target.open()

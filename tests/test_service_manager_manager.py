@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.service_manager.manager import STEP_SECONDS, STOP_MARGIN, ServiceManager
 from gateway.service_manager.notify import Notifier
 from tests.notify_support import listening
+from tests.patience import PATIENCE
 
 
 def test_a_life(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_the_watchdog_is_fed_within_the_block_only(tmp_path: Path) -> None
             return 1.0
 
         async with manager.watching(hanging):
-            await asyncio.wait_for(looked.wait(), 10)
+            await asyncio.wait_for(looked.wait(), PATIENCE)
         assert listener.empty()
 
 

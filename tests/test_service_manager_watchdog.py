@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from gateway.service_manager.watchdog import Watchdog, watchdog_seconds
+from tests.patience import PATIENCE
 
 
 def test_the_environment_says_whose_it_is_and_how_often() -> None:
@@ -93,7 +94,7 @@ async def test_it_ticks_until_it_is_cancelled() -> None:
     task = asyncio.create_task(watchdog.run())
     for _ in range(3):
         fed.clear()
-        await asyncio.wait_for(fed.wait(), 10)
+        await asyncio.wait_for(fed.wait(), PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -15,6 +15,7 @@ from gateway.engine.slot_queue import SlotQueue
 from models.errors import UserError
 from models.slots import Slot, SlotPool
 from tests.engine_support import until
+from tests.patience import HOLD
 
 PROMPT = tuple(range(40))
 
@@ -29,7 +30,7 @@ class Moves:
         self.made: list[tuple[int, int, tuple[int, ...]]] = []
 
     def __call__(self, slot: Slot, start: int, path: Sequence[int]) -> None:
-        assert self.gate.wait(10), "a test forgot to open the gate"
+        assert self.gate.wait(HOLD), "a test forgot to open the gate"
         if self.failure is not None:
             raise self.failure
         self.made.append((slot.index, start, tuple(path)))

@@ -31,6 +31,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.patience import PATIENCE
 
 PROMPT = make_prompt(30)
 OTHER = make_prompt(25, seed=7)
@@ -109,7 +110,7 @@ async def test_a_cancelled_answer_ends_while_its_run_goes_on(
         runs = len(engine.target.runs)
         await until(lambda: len(engine.target.runs) > runs)
         generation.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             rest = await read(generation)
         assert rest.finished.reason == "cancelled"
         assert is_idle(engine)
@@ -131,7 +132,7 @@ async def test_a_failed_answer_is_told_so_while_its_run_goes_on(tiny_package: Pa
         runs = len(engine.target.runs)
         await until(lambda: len(engine.target.runs) > runs)
         generation.fail(ZeroDivisionError())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(ZeroDivisionError):
                 await read(generation)
 

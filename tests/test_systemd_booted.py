@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.systemd_support import HOME, Instance, booted, isolated, until, why_not
 
 REFUSED = why_not()
@@ -80,7 +81,7 @@ def test_what_runs_in_the_namespaces_cannot_write_to_the_machine(
         echo everything was tried
     """
     with isolated(program, tmp_path / "log", tiny_package) as process:
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     assert (tmp_path / "log").read_text() == "everything was tried\n"
     assert canary.read_text() == "alive"
 

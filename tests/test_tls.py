@@ -22,6 +22,7 @@ from gateway.settings import Settings
 from gateway.tls import Tls
 from models.errors import UserError
 from tests.fake_engine import FakeEngine
+from tests.patience import PATIENCE
 
 
 class Authority:
@@ -82,7 +83,7 @@ async def test_requests_and_sockets_go_over_tls(authority: Authority) -> None:
             assert response.status == 200
         async with session.ws_connect(f"wss://{place}/v1/responses") as socket:
             await socket.send_json({"type": "response.create", "input": "x"})
-            assert (await socket.receive_json(timeout=5))["type"] == "response.created"
+            assert (await socket.receive_json(timeout=PATIENCE))["type"] == "response.created"
 
 
 async def test_a_page_of_the_same_host_without_tls_is_another_origin(authority: Authority) -> None:

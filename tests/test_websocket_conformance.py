@@ -18,6 +18,7 @@ from gateway.http.app import make_runner
 from gateway.http.outbox import Outbox
 from gateway.http.responses.sockets import make_socket, next_message
 from tests.clients_support import CLIENTS, python_with, run_client
+from tests.patience import PATIENCE
 
 LARGEST = 1 << 25
 """The cases echo messages of 16 MiB; nothing else differs from the real endpoint's settings."""
@@ -66,12 +67,12 @@ def echoing() -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: uvloop.run(serve()), name="echo")
     thread.start()
-    server = started.result(10)
+    server = started.result(PATIENCE)
     try:
         yield server.url
     finally:
         server.loop.call_soon_threadsafe(server.stop.set)
-        thread.join(20)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture(scope="module")

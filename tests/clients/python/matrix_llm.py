@@ -1,6 +1,8 @@
 """`llm`, as a library and as the program it is, for the matrix.
 
-matrix_llm.py BASE MODEL KEY FULL. Its home is the directory it runs in.
+matrix_llm.py BASE MODEL KEY FULL. Its home is the directory it runs in. Turns and what is left are
+of the program in a process of its own, schemas, stops and errors of its command line in this one:
+a process takes a second and more until it has read its packages.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ HOME = Path.cwd()
 os.environ["LLM_USER_PATH"] = str(HOME)
 
 import llm  # noqa: E402 (it looks for its home when it is imported)
+from click.testing import CliRunner, Result  # noqa: E402
+from llm.cli import cli  # noqa: E402
 from matrix import SLOWLY, TOKENS, TOP, WEATHER, WET, cells_of, freed, run  # noqa: E402
 
 LIMITED = ("-o", "max_tokens", str(TOKENS))
@@ -54,8 +58,8 @@ class Client:
 
     def turns(self) -> dict[str, Any]:
         def of(way: str) -> dict[str, Any]:
-            first = said("-m", f"here{way}", *LIMITED, f"turns {way}")
-            second = said("-m", f"here{way}", "-c", *LIMITED, "And?")
+            first = said_by_program("-m", f"here{way}", *LIMITED, f"turns {way}")
+            second = said_by_program("-m", f"here{way}", "-c", *LIMITED, "And?")
             return {"said": [first, second]}
 
         # A completion model is given what was said, with newlines between.
@@ -163,16 +167,26 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "llm", *arguments]
 
 
-def said(*arguments: str) -> str:
+def said_by_program(*arguments: str) -> str:
     done = subprocess.run(command(*arguments), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().removesuffix("\n")
 
 
+def entered(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def said(*arguments: str) -> str:
+    done = entered(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout.removesuffix("\n")
+
+
 def refused(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(command(*arguments), capture_output=True, timeout=60)
-    kinds = [] if done.returncode == 0 else ["Error"]
-    return {"kinds": kinds, "code": None, "message": done.stderr.decode()}
+    done = entered(*arguments)
+    kinds = [] if done.exit_code == 0 else ["Error"]
+    return {"kinds": kinds, "code": None, "message": done.stderr}
 
 
 if __name__ == "__main__":
