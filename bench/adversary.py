@@ -25,7 +25,7 @@ from bench.setup import Setup, progress
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Delta, Finished, GenerationRequest, Speculation
-from models.draft import Draft
+from models.draft import Draft, Later, at_once
 from models.drafters.cascade import Cascade
 from models.errors import UserError
 from models.sampling.sampler import Sampler
@@ -81,7 +81,7 @@ class AdversarialDrafter:
     def reset(self, tokens: Sequence[int]) -> None:
         self._said = 0
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
         self._said += len(tokens)
 
     def propose(self, budget: int) -> Draft:

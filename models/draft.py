@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,15 @@ EMPTY = Draft()
 """Nothing is proposed."""
 
 
+Later = Callable[..., None]
+"""`later(function, *arguments)` has `function` called, now or soon, in the order of such calls."""
+
+
+def at_once(function: Callable[..., None], *arguments: Any) -> None:
+    """Of all `Later` the soonest."""
+    function(*arguments)
+
+
 class Drafter(Protocol):
     """The drafter of one request. Its state follows the request's committed tokens."""
 
@@ -124,3 +133,10 @@ class Drafter(Protocol):
 
     def commit(self, tokens: Sequence[int]) -> None:
         """The tokens the round added: the accepted path and the bonus token."""
+
+
+class LearningDrafter(Drafter, Protocol):
+    """One that learns from what became of its drafts."""
+
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
+        """The same; what is learnt of it may be learnt `later`."""

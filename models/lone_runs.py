@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.counting import numbers
 from models.feeding import feed
 from models.package import TargetSpec
 from models.rows import NARROW, Row, RowResult, lay_out
@@ -66,7 +67,6 @@ class LoneRuns:
         return _LoneRun(
             binding=binding,
             ids=arrays["input_ids"][0],
-            behind=np.arange(width),
             positions=arrays["position_ids"][0],
             last=arrays["seqlens_k.0"],
             total=arrays["total_length.0"],
@@ -90,7 +90,6 @@ class _LoneRun:
 
     binding: Binding
     ids: NDArray[np.int64]
-    behind: NDArray[np.int64]
     positions: NDArray[np.int64]
     last: NDArray[np.int32]
     total: NDArray[np.int32]
@@ -102,9 +101,8 @@ class _LoneRun:
     def run(self, row: Row) -> None:
         tokens, past, width = row.tokens, row.past, len(self.ids)
         end = past + width
-        self.ids[: len(tokens)] = tokens
-        self.ids[len(tokens) :] = tokens[-1]
-        np.add(self.behind, past, out=self.positions)
+        self.ids[:] = tokens if len(tokens) == width else (*tokens, tokens[-1])
+        self.positions[:] = numbers(past, end, np.int64)
         self.last.fill(end - 1)
         self.total.fill(end)
         self.binding.run()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gateway.engine.requests import GenerationRequest, Speculation
-from models.draft import Draft, Drafter
+from models.draft import Draft, Drafter, Later, at_once
 from models.package import DrafterSpec
 from models.sampling.sampler import Sampler
 from models.slots import Slot
@@ -100,7 +100,7 @@ class _Scripted:
     def reset(self, tokens: Sequence[int]) -> None:
         self._at = 0
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
         self._at += len(tokens)
 
     def propose(self, budget: int) -> Draft:

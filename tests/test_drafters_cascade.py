@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models.draft import Draft, Proposal
+from models.draft import Draft, Later, Proposal, at_once
 from models.drafters.cascade import Cascade
 from models.drafters.survival import Published, Survival
 
@@ -34,7 +34,7 @@ class Fixed:
     def reset(self, tokens: Sequence[int]) -> None:
         self.calls.append(("reset", tuple(tokens)))
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
         self.calls.append(("commit", tuple(tokens)))
 
     def propose(self, budget: int) -> Draft:

@@ -9,6 +9,7 @@ from gateway.engine.marks import RoundTrace
 from gateway.engine.observer import RoundSeen, Unobserved
 from gateway.engine.record import Record, Round
 from gateway.engine.requests import Delta, DrafterTimings, Usage
+from gateway.engine.transcript import Accepted
 from models.draft import Draft
 
 
@@ -62,7 +63,12 @@ def mark_draft(
     said = record.completion_tokens if said is None else said
     draft_ms = record.draft_ms if draft_ms is None else draft_ms
     ended = record_module.now()
-    record.mark_round(Round(draft, range(accepted), taken, said, draft_ms, verify_ms, ended))
+    stands = the_first(accepted, draft)
+    record.mark_round(Round(stands, taken, said, draft_ms, verify_ms, ended))
+
+
+def the_first(count: int, draft: Draft) -> Accepted:
+    return Accepted(draft, tuple(range(count)), (*draft.tokens[:count], 9), None, 0.0)
 
 
 def test_alpha_is_accepted_by_verified_and_tau_counts_the_bonus(clock: Clock) -> None:
@@ -270,7 +276,7 @@ def test_what_is_recorded_late_counts_from_when_it_was(clock: Clock) -> None:
     clock.now += 100
     record.mark_tokens(1)
     rounds = [
-        Round(Draft(), (), 1, said, 0.0, 10.0, clock.now + after)
+        Round(the_first(0, Draft()), 1, said, 0.0, 10.0, clock.now + after)
         for said, after in ((2, 14), (3, 26))
     ]
     clock.now += 1000

@@ -13,7 +13,7 @@ import pytest
 from gateway.calls.reader import AnswerReader
 from gateway.calls.scope import CallScope
 from gateway.engine.requests import Delta, GenerationRequest, TokenLogprob
-from gateway.engine.transcript import Said, Transcript
+from gateway.engine.transcript import Said, TokenEnd, Transcript
 from models.package import load_package
 from models.sampling.parameters import Sampling
 from models.tokenizer import StreamDecoder, Tokenizer
@@ -400,3 +400,23 @@ def test_an_answer_of_one_call_is_over_behind_it(tokenizer: Tokenizer) -> None:
     )
     assert told.transcript.count == least, "as soon as it may"
     assert (told.transcript.reason, told.transcript.stop) == ("stop", None)
+
+
+def test_where_tokens_alone_end_it_is_known_before_it_is_written(tokenizer: Tokenizer) -> None:
+    rng = random.Random(7)
+    ended = {"stop": 0, "length": 0, None: 0}
+    for _ in range(300):
+        least, limit = rng.choice((0, 0, 3, 8)), rng.choice((0, 1, 5, 9, 100))
+        request = GenerationRequest((1,), sampling=Sampling(min_tokens=least))
+        transcript = Transcript(request, tokenizer, {END, 77}, limit)
+        ahead = TokenEnd({END, 77}, least, limit)
+        assert not transcript.reads
+        for _ in range(6):
+            assert ahead.over == (transcript.reason is not None)
+            if ahead.over:
+                break
+            block = rng.choices([END, 77, *range(300, 330)], k=rng.randint(1, 4))
+            assert ahead.take(block) == transcript.add(said(block))
+            assert ahead.count == transcript.count
+        ended[transcript.reason] += 1  # type: ignore[index]
+    assert min(ended.values()) > 20, "all of them came to pass"

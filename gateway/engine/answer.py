@@ -27,16 +27,16 @@ from gateway.engine.round_clock import RoundClock
 from gateway.engine.scoring import PromptScores, RowsFrom, score
 from gateway.engine.service import ModelService
 from gateway.engine.solo import Rounds, Solo, now
-from gateway.engine.transcript import Said
+from gateway.engine.transcript import Accepted
 from models.constraints.guide import Guide
 from models.constraints.source import ConstraintSource
-from models.draft import Draft
+from models.draft import EMPTY, Draft
 from models.drafters.cascade import Cascade
 from models.sampling.sampler import Sampler
 from models.slots import Lease, Slot
 from models.target import Row
 from models.tokenizer import Tokenizer
-from models.verification import Outcome, Rows, accept, make_rule
+from models.verification import Rows, accept, make_rule
 
 
 class Resources(Protocol):
@@ -110,7 +110,15 @@ class Answer:
             # What rule `synthetic` accepts is no acceptance.
             observer=UNOBSERVED if speculation.rule == "synthetic" else resources.observer,
         )
-        self._output = Output(request, resources.tokenizer, self._endings, limit, record, emit)
+        self._output = Output(
+            request,
+            resources.tokenizer,
+            self._endings,
+            limit,
+            record,
+            emit,
+            guided=request.constraint is not None,
+        )
         self._compacted: asyncio.Future[None] | None = None
         self._said: list[int] = []
         self._accept_ms = 0.0
@@ -211,14 +219,15 @@ class Answer:
 
     async def _decode(self, slot: Slot, rows: Rows) -> None:
         """The first token from `rows`, which the next run overwrites; rounds until the end."""
-        if self._output.reason is not None:
+        if self._output.over:
             return  # no token is wanted
-        (token,) = self._accept(rows, Draft())[1]
-        self._output.say()
+        accepted, _ = self._accept(rows, EMPTY)
+        self._output.tell_first(accepted)
+        (token,) = accepted.tokens
         stream = self._resources.streams.enter(slot)
         try:
             drafting = self._begin_drafting(stream, token)
-            while self._output.reason is None:
+            while not self._output.over:
                 if self._goes_alone(drafting):
                     token = await self._alone(stream, token, drafting)
                 else:
@@ -240,7 +249,7 @@ class Answer:
 
         def rounds(solo: Solo) -> int:
             following = token
-            while self._output.reason is None and not solo.wanted:
+            while not (self._output.over or solo.wanted):
                 following = now(self._round(stream, following, drafting, solo))
                 solo.relay.post()
             return following
@@ -259,14 +268,13 @@ class Answer:
         if self._compacted is not None:
             # Queued before this run, so it is done; what failed there is raised here.
             self._compacted.result()
-        outcome, tokens, taken = self._accept(verified.result, draft)
+        accepted, taken = self._accept(verified.result, draft)
         stream.ran(1 + len(draft.tokens))
-        self._keep(slot, token, draft, outcome)
+        self._keep(slot, token, accepted)
         if drafting is not None:
-            drafting.commit(tokens)
+            drafting.commit(accepted.tokens, rounds.tell)
         made = Round(
-            draft,
-            outcome.path,
+            accepted,
             taken,
             said=self._output.count,
             draft_ms=0.0 if drafting is None else drafting.spent_ms,
@@ -274,14 +282,13 @@ class Answer:
             ended=clock_ms(),
         )
         rounds.tell(self._output.tell, made, self._output.take())
-        clock.stop(verified)
-        return outcome.bonus
+        clock.stop(verified, rounds)
+        return accepted.tokens[-1]
 
-    def _keep(self, slot: Slot, token: int, draft: Draft, outcome: Outcome) -> None:
+    def _keep(self, slot: Slot, token: int, accepted: Accepted) -> None:
         """Commit `token` and the accepted path behind it, whose K/V moves together first."""
-        path, start = outcome.path, slot.length + 1
-        tokens = (token, *[draft.tokens[index] for index in path])
-        slot.commit(tokens, exact=not draft.forks)
+        draft, path, start = accepted.draft, accepted.path, slot.length + 1
+        slot.commit((token, *accepted.tokens[:-1]), exact=not draft.forks)
         self._compacted = None
         if draft.parents is not None and path != tuple(range(len(path))):
             self._compacted = self._resources.compact(slot, start, path)
@@ -289,7 +296,7 @@ class Answer:
     def _begin_drafting(self, stream: Stream, token: int) -> Drafting | None:
         """Drafters that know the prompt and the answer's first token."""
         speculation = self._request.speculation
-        if not speculation.drafts or self._output.reason is not None:
+        if not speculation.drafts or self._output.over:
             return None
         cascade = self._resources.make_drafters(self._request, stream.slot, self._sampler)
         policy = make_policy(speculation, self._resources.costs)
@@ -308,8 +315,8 @@ class Answer:
             await asyncio.shield(self._compacted)
         return await drafting.propose(self._output.left - 1, self._rule.trim, rounds)
 
-    def _accept(self, rows: Rows, draft: Draft) -> tuple[Outcome, tuple[int, ...], int]:
-        """What stands of `draft` goes into the transcript: the tokens of the round, and how many of
+    def _accept(self, rows: Rows, draft: Draft) -> tuple[Accepted, int]:
+        """What stands of `draft` goes into the output: the tokens of the round, and how many of
         them it took.
 
         Reads `rows`: nothing may be awaited between the run and this.
@@ -317,22 +324,20 @@ class Answer:
         started = time.perf_counter()
         outcome = accept(draft, rows, self._sampler, self._rule)
         tokens = outcome.tokens(draft.tokens)
-        sources = (*[draft.source_of(index) for index in outcome.path], "target")
-        top = self._request.top_logprobs
-        if top is None:
-            said = list(map(Said, tokens, sources))
-        else:
+        logprobs, top = None, self._request.top_logprobs
+        if top is not None:
             behind = (0, *(index + 1 for index in outcome.path))
-            said = [
-                Said(token, source, score(rows.row(row), token, top))
-                for token, source, row in zip(tokens, sources, behind, strict=True)
-            ]
-        self._accept_ms += (time.perf_counter() - started) * 1e3
-        taken = self._output.add(said)
+            scored = zip(behind, tokens, strict=True)
+            logprobs = [score(rows.row(row), token, top) for row, token in scored]
+        ended = time.perf_counter()
+        self._accept_ms += (ended - started) * 1e3
+        ms = ended * 1e3 - self._output.record.opened
+        accepted = Accepted(draft, outcome.path, tokens, logprobs, ms)
+        taken = self._output.add(accepted)
         self._said += tokens[:taken]
-        if self._output.reason is None:
+        if not self._output.over:
             self._sampler.commit(tokens)
             if self._guide is not None and self._guide.complete:
                 # The model could only say so, with one more run.
                 self._output.end_at(self._guide.ending)
-        return outcome, tokens, taken
+        return accepted, taken

@@ -14,7 +14,7 @@ from gateway.engine.drafters import Drafters
 from gateway.engine.policies.base import LONGEST_DRAFT, Candidate, Policy
 from gateway.engine.policies.offers import NOTHING, Offer
 from gateway.engine.solo import Rounds
-from models.draft import Draft
+from models.draft import EMPTY, Draft, Later, at_once
 from models.drafters.cascade import Cascade
 from models.drafters.grammar import GrammarDrafter, Grammatical
 
@@ -52,7 +52,7 @@ class Drafting:
     ) -> None:
         self._cascade = cascade
         self._policy = policy
-        self._proposed = Draft()
+        self._proposed = EMPTY
         self._resources = resources
         self._stream = stream
         self._grammar = None if guide is None else GrammarDrafter(guide)
@@ -68,10 +68,11 @@ class Drafting:
     def reset(self, prompt: Sequence[int]) -> None:
         self._cascade.reset(prompt)
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
+        """What is learnt of a drafter may be learnt `later`."""
         self._policy.observe(self._proposed, tokens)
-        self._proposed = Draft()
-        self._cascade.commit(tokens)
+        self._proposed = EMPTY
+        self._cascade.commit(tokens, later)
 
     async def propose(self, room: int, trim: Callable[[Draft], Draft], rounds: Rounds) -> Offer:
         """An offer of at most `room` tokens, cut by the rule's own `trim`; `rounds` run graphs."""
@@ -116,13 +117,13 @@ class Drafting:
         self.spent_ms += drafted.run_ms
         self.run_ms += drafted.run_ms
         if drafted.draft.tokens:
-            (candidate,) = (each for each in self._candidates if each.name == name)
             taken = drafted.run_ms
             if alone:
                 # Going to another thread and back is part of what this draft costs; a prompt that
                 # is being read there is not.
                 taken += min(_MOST_HANDOVER_MS, (time.perf_counter() - started) * 1e3 - taken)
-            candidate.costs.observe(budget, taken)
+            (candidate,) = [each for each in self._candidates if each.name == name]
+            rounds.tell(candidate.costs.observe, budget, taken)
 
     def _load(self) -> Load:
         """What the draft's row joins by now."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gateway.engine.marks import RoundTrace
 from gateway.engine.observer import UNOBSERVED, Observer, RoundSeen
 from gateway.engine.requests import LOSSLESS_RULES, Delta, DrafterTimings, Timings, Usage
+from gateway.engine.transcript import Accepted
 from models.draft import Draft
 
 
@@ -22,14 +23,12 @@ def now() -> float:
 class Round(NamedTuple):
     """What a round did, which may be recorded when the next one has begun.
 
-    `draft` was verified, `path` of it accepted, and `taken` tokens of that and of the bonus token
-    were looked at: what was drafted behind the answer's end counts nowhere. The answer has `said`
-    tokens now. `draft_ms` is that of all rounds so far, `verify_ms` the run's; `ended` is when it
-    was over, by `now`.
+    Of the `accepted` tokens `taken` were looked at: what was drafted behind the answer's end counts
+    nowhere. The answer has `said` tokens now. `draft_ms` is that of all rounds so far, `verify_ms`
+    the run's; `ended` is when it was over, by `now`.
     """
 
-    draft: Draft
-    path: Sequence[int]
+    accepted: Accepted
     taken: int
     said: int
     draft_ms: float
@@ -89,7 +88,8 @@ class Record:
         self.observer.ended(reason, (now() - self.opened) / 1e3)
 
     def mark_round(self, round_: Round) -> None:
-        draft, path, taken, said, draft_ms, verify_ms, ended = round_
+        accepted, taken, said, draft_ms, verify_ms, ended = round_
+        draft, path = accepted.draft, accepted.path
         cut = taken <= len(path)
         right = path[:taken]
         self.rounds += 1
@@ -109,14 +109,22 @@ class Record:
 
     def _tally(self, draft: Draft, verified: Sequence[int], right: Sequence[int]) -> str:
         """Count the draft tokens of a round for their drafters, whose names are joined by `+`."""
-        accepted = Counter(draft.source_of(index) for index in right)
-        counts = Counter(draft.source_of(index) for index in verified)
+        if draft.sources is None:
+            self._count(draft.source, len(verified), len(right))
+            return draft.source
+        accepted = Counter(draft.sources[index] for index in right)
+        counts = Counter(draft.sources[index] for index in verified)
         for source, count in counts.items():
-            tally = self.by_drafter.setdefault(source, Tally())
-            tally.rounds += 1
-            tally.drafted += count
-            tally.accepted += accepted[source]
+            self._count(source, count, accepted[source])
         return "+".join(sorted(counts))
+
+    def _count(self, source: str, drafted: int, accepted: int) -> None:
+        tally = self.by_drafter.get(source)
+        if tally is None:
+            tally = self.by_drafter[source] = Tally()
+        tally.rounds += 1
+        tally.drafted += drafted
+        tally.accepted += accepted
 
     def tell(self, delta: Delta) -> Delta:
         """`delta` with the rounds that ended since the one before, and what those verified."""
@@ -125,10 +133,6 @@ class Record:
         rounds = tuple(self.untold)
         self.untold.clear()
         return delta._replace(verified=verified, rounds=rounds)
-
-    def elapsed_ms(self) -> float:
-        """Since the request came."""
-        return now() - self.opened
 
     def _observe_tokens(self, count: int, at: float) -> None:
         before, self.last_token = self.last_token, at

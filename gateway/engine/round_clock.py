@@ -8,7 +8,8 @@ from typing import Protocol
 from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.costs.streams import Streams
 from gateway.engine.drafting import Drafting
-from gateway.engine.service import Verified
+from gateway.engine.solo import Rounds
+from gateway.engine.waiting import Verified
 
 
 class Resources(Protocol):
@@ -34,12 +35,13 @@ class RoundClock:
         self._alone = len(resources.streams) == 1
         self._started = time.perf_counter()
 
-    def stop(self, verified: Verified) -> None:
+    def stop(self, verified: Verified, rounds: Rounds) -> None:
         if not self._alone or len(self._resources.streams) > 1 or verified.shape.rows > 1:
             return
         taken = (time.perf_counter() - self._started) * 1e3
         drafted = self._draft_run_ms() - self._drafted_ms
-        self._resources.costs.overhead.observe(taken - verified.run_ms - drafted)
+        beside = taken - verified.run_ms - drafted
+        rounds.tell(self._resources.costs.overhead.observe, beside)
 
     def _draft_run_ms(self) -> float:
         return 0.0 if self._drafting is None else self._drafting.run_ms

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gateway.engine.marks import TokenMark
 from gateway.engine.requests import Delta, FinishReason, GenerationRequest, TokenLogprob
 from gateway.engine.stops import ScopedScanner, Stopped, StopScanner
+from models.draft import Draft
 from models.tokenizer import StreamDecoder, Tokenizer
 
 
@@ -18,6 +19,47 @@ class Said(NamedTuple):
     id: int
     source: str
     logprob: TokenLogprob | None = None
+
+
+class Accepted(NamedTuple):
+    """The tokens of a round: of `draft` those on `path`, and the target's own behind them, `ms`
+    milliseconds after the request came; `logprobs` where they were asked for."""
+
+    draft: Draft
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logprobs: Sequence[TokenLogprob] | None
+    ms: float
+
+    def said(self) -> list[Said]:
+        sources = (*map(self.draft.source_of, self.path), "target")
+        if self.logprobs is None:
+            return list(map(Said, self.tokens, sources))
+        return list(map(Said, self.tokens, sources, self.logprobs))
+
+
+class TokenEnd:
+    """Where an answer ends that no text ends, by its tokens alone: as its `Transcript` will say,
+    which takes longer."""
+
+    def __init__(self, endings: Collection[int], least: int, limit: int) -> None:
+        self.count = 0
+        self.over = limit == 0
+        self._endings = endings
+        self._least = least
+        self._limit = limit
+
+    def take(self, tokens: Sequence[int]) -> int:
+        """Take the `tokens` of a round: how many are looked at."""
+        for taken, token in enumerate(tokens, start=1):
+            if token in self._endings and self.count >= self._least:
+                self.over = True
+            else:
+                self.count += 1
+                self.over = self.count == self._limit
+            if self.over:
+                return taken
+        return len(tokens)
 
 
 class _Placed(NamedTuple):
@@ -66,9 +108,9 @@ class Transcript:
         self._ms = 0.0
 
     @property
-    def left(self) -> int:
-        """Tokens that still fit into the answer."""
-        return self._limit - self.count
+    def reads(self) -> bool:
+        """Whether the text may end it, as stops do: where that is can be told by the text alone."""
+        return self._scanner is not None
 
     def add(self, tokens: Iterable[Said], ms: float = 0.0) -> int:
         """Take the `tokens` of a round up to where the answer ends; then `reason` says why.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.buffers import place
+from models.counting import numbers
 from models.device_binding import DeviceBinding
 from models.package import FEATURE_INDEX, DrafterSpec
 from models.providers import Provider
@@ -41,7 +42,6 @@ class ChainGraph:
         self._lengths = np.empty(steps, dtype=np.int32)
         self._totals = np.empty(steps, dtype=np.int32)
         self._positions = np.empty((steps, 1, 1), dtype=np.int64)
-        self._beyond = np.arange(steps, dtype=np.int32)
         self._drawing: tuple[float, float, int] | None = None
         for step in range(steps):
             binding.lend(f"seqlens_k.{step}", self._lengths[step : step + 1])
@@ -73,13 +73,15 @@ class ChainGraph:
 
     def run(self, slot: Slot, entries: Entries) -> None:
         feed_entries(self._binding, slot, self._reads, entries)
-        np.add(self._beyond, entries.end, out=self._totals)
-        self._place(entries.end)
+        end = entries.end
+        self._totals[:] = numbers(end, end + self.steps, np.int32)
+        self._place(end)
         self._binding.run("entries")
 
     def _place(self, end: int) -> None:
-        np.add(self._beyond, end - 1, out=self._lengths)
-        self._positions[:, 0, 0] = self._lengths
+        last, behind = end - 1, end - 1 + self.steps
+        self._lengths[:] = numbers(last, behind, np.int32)
+        self._positions[:, 0, 0] = numbers(last, behind, np.int64)
 
 
 class DeviceNoise:
@@ -208,7 +210,7 @@ def modules(spec: DrafterSpec) -> int:
 
 
 def _positions(entries: Entries) -> NDArray[np.int64]:
-    return np.arange(entries.start, entries.end)[None]
+    return numbers(entries.start, entries.end, np.int64)[None]
 
 
 def capacity_of(buffers: Sequence[tuple[Any, Any]]) -> int:

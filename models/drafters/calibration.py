@@ -15,6 +15,9 @@ _KNOTS = (0.01, 0.03, 0.07, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.92
 """Probabilities in whose neighbourhoods outcomes are counted."""
 
 _EDGES = tuple((low + high) / 2 for low, high in itertools.pairwise(_KNOTS))
+_PER_GAP = (1 / _KNOTS[0], *(1 / (high - low) for low, high in itertools.pairwise(_KNOTS)))
+"""1 over what lies between a knot and the one below it."""
+
 _PRIOR_OUTCOMES = 12.0
 """Until it has so many outcomes a neighbourhood is believed to be half what the head says."""
 
@@ -36,6 +39,7 @@ class Curve:
         self._accepted = [_PRIOR_OUTCOMES * knot for knot in _KNOTS]
         self._outcomes = [_PRIOR_OUTCOMES] * len(_KNOTS)
         self._shifts = _shifts(survival)
+        self._factors = [math.exp(shift) for shift in self._shifts]
         self._values = rising(self._accepted, self._outcomes)
         self._newer = 0
 
@@ -46,38 +50,43 @@ class Curve:
             self._refresh()
         return self._known(probability, depth)
 
+    def estimates(self, probabilities: Sequence[float]) -> tuple[float, ...]:
+        """`estimate` of a whole draft, by depth."""
+        if self._newer:
+            self._refresh()
+        known = self._known
+        return tuple([known(probability, depth) for depth, probability in enumerate(probabilities)])
+
     def observe(self, probability: float, depth: int, accepted: bool) -> None:
         """The outcomes of a draft are compared with what was known before the first of them."""
         place, stage = bisect.bisect(_EDGES, probability), min(depth, _DEPTHS - 1)
         surprise = accepted - self._known(probability, depth)
         self._shifts[stage] += _LEARNING_RATE * surprise
+        self._factors[stage] = math.exp(self._shifts[stage])
         self._accepted[place] = self._accepted[place] * _KEPT + accepted
         self._outcomes[place] = self._outcomes[place] * _KEPT + 1
         self._newer += 1
-        if self._newer == _FRESH:
+        if self._newer >= _FRESH:
             self._refresh()
 
     def _refresh(self) -> None:
         self._values, self._newer = rising(self._accepted, self._outcomes), 0
 
     def _known(self, probability: float, depth: int) -> float:
-        shift = self._shifts[depth if depth < _DEPTHS else _DEPTHS - 1]
-        value = self._interpolated(probability)
-        if shift == 0:
-            return value
-        odds = value / (1 - value) * math.exp(shift)
-        return _clipped(odds / (1 + odds))
-
-    def _interpolated(self, probability: float) -> float:
-        values = self._values
-        above = bisect.bisect(_KNOTS, probability)
+        """Of every draft token: in one piece, since calls would be most of it."""
+        values, above = self._values, bisect.bisect(_KNOTS, probability)
         if above == 0:
-            return _clipped(values[0] * probability / _KNOTS[0])
-        if above == len(_KNOTS):
-            return _clipped(values[-1])
-        low, high = _KNOTS[above - 1], _KNOTS[above]
-        share = (probability - low) / (high - low)
-        return _clipped(values[above - 1] * (1 - share) + values[above] * share)
+            value = values[0] * probability * _PER_GAP[0]
+        elif above == len(_KNOTS):
+            value = values[-1]
+        else:
+            low, high = values[above - 1], values[above]
+            value = low + (high - low) * (probability - _KNOTS[above - 1]) * _PER_GAP[above]
+        factor = self._factors[depth if depth < _DEPTHS else _DEPTHS - 1]
+        value *= factor / (1.0 + value * (factor - 1.0))  # odds times the factor
+        if value < _LEAST:
+            return _LEAST
+        return value if value < _MOST else _MOST
 
 
 class Calibration:
@@ -96,12 +105,6 @@ class Calibration:
         """A token that is tried after others at the same place; the target's is the likeliest."""
         self.likeliest_sibling = Curve()
         """The same where the target draws."""
-
-
-def _clipped(value: float) -> float:
-    if value < _LEAST:
-        return _LEAST
-    return value if value < _MOST else _MOST
 
 
 def rising(accepted: Sequence[float], outcomes: Sequence[float]) -> list[float]:

@@ -4,8 +4,9 @@ short."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
-from models.draft import Draft, Drafter
+from models.draft import EMPTY, Draft, Drafter, Later, LearningDrafter, at_once
 from models.drafters.survival import Survival, expected_tokens
 from models.drafters.union import union
 
@@ -13,7 +14,7 @@ Survivals = Callable[[str], Survival]
 """The estimates of a drafter by its name, for one request."""
 
 
-def runs_graph(drafter: Drafter) -> bool:
+def runs_graph(drafter: Drafter) -> TypeGuard[LearningDrafter]:
     """Whether its proposals take the run of a graph; others are as good as free."""
     return bool(getattr(drafter, "runs_graph", False))
 
@@ -40,40 +41,43 @@ class Cascade:
     ) -> None:
         assert drafters, "a cascade has at least one drafter"
         self.name = "+".join(drafter.name for drafter in drafters)
-        self._drafters = list(drafters)
+        self._free_drafters = [drafter for drafter in drafters if not runs_graph(drafter)]
+        self._learned_drafters = {
+            drafter.name: drafter for drafter in drafters if runs_graph(drafter)
+        }
         self._branches = branches
         self._by_proposals = by_proposals
-        self.survivals = {
-            drafter.name: survivals(drafter.name) for drafter in drafters if runs_graph(drafter)
-        }
-        self._free = Draft()
+        self.survivals = {name: survivals(name) for name in self._learned_drafters}
+        self._free = EMPTY
         self._learned: Draft | None = None
         self._ran = ""
 
     @property
     def learned(self) -> tuple[str, ...]:
         """Names of the drafters that run a graph, the preferred one first."""
-        return tuple(drafter.name for drafter in self._drafters if runs_graph(drafter))
+        return tuple(self._learned_drafters)
 
     @property
     def branching(self) -> bool:
         return self._branches > 1
 
     def reset(self, tokens: Sequence[int]) -> None:
-        self._free, self._learned = Draft(), None
-        for drafter in self._drafters:
+        self._free, self._learned = EMPTY, None
+        for drafter in (*self._free_drafters, *self._learned_drafters.values()):
             drafter.reset(tokens)
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
         if self._learned is not None and self._ran in self.survivals:
-            self.survivals[self._ran].observe(self._learned, tokens)
-        self._free, self._learned = Draft(), None
-        for drafter in self._drafters:
-            drafter.commit(tokens)
+            later(self.survivals[self._ran].observe, self._learned, tokens)
+        self._free, self._learned = EMPTY, None
+        for free in self._free_drafters:
+            free.commit(tokens)
+        for learned in self._learned_drafters.values():
+            learned.commit(tokens, later)
 
     def drop(self, name: str) -> None:
-        """Go on without the drafter `name`."""
-        self._drafters = [drafter for drafter in self._drafters if drafter.name != name]
+        """Go on without the learned drafter `name`."""
+        del self._learned_drafters[name]
 
     def propose(self, budget: int) -> Draft:
         free = self.propose_free(budget)
@@ -85,17 +89,15 @@ class Cascade:
 
     def propose_free(self, budget: int) -> Draft:
         """The free drafters' drafts: of chains the one that is expected to yield most."""
-        free = Draft()
-        for drafter in self._drafters:
-            if not runs_graph(drafter):
-                free = self._both(free, drafter.propose(budget), budget)
+        free = EMPTY
+        for drafter in self._free_drafters:
+            free = self._both(free, drafter.propose(budget), budget)
         self._free = free
         return free
 
     def propose_learned(self, name: str, budget: int) -> Draft:
         """Run the drafter `name`. Nothing of this object may be used meanwhile."""
-        (drafter,) = (each for each in self._drafters if each.name == name)
-        draft = drafter.propose(budget)
+        draft = self._learned_drafters[name].propose(budget)
         if draft.proposals is not None and not self._by_proposals:
             draft = draft._replace(proposals=None)
         self._ran, self._learned = name, draft

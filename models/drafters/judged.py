@@ -24,8 +24,7 @@ class JudgedChain(NamedTuple):
     certain: bool = True
 
     def confidence(self) -> tuple[float, ...]:
-        estimate = self.curve.estimate
-        return tuple([estimate(value, depth) for depth, value in enumerate(self.probabilities)])
+        return self.curve.estimates(self.probabilities)
 
     def learn(self, said: Sequence[int]) -> None:
         told = zip(self.tokens, self.probabilities, said, strict=False)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from models.draft import Draft, Proposal
+from models.draft import Draft, Later, Proposal, at_once
 from models.drafters.calibration import Calibration
 from models.drafters.drawing import Drawing
 from models.drafters.graphs import DrafterGraphs
@@ -65,9 +65,9 @@ class LearnedDrafter(ABC):
             return Draft(source=self.name)
         return self._draft(budget)
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], later: Later = at_once) -> None:
         if self._judged is not None:
-            self._judged.learn(tokens)
+            later(self._judged.learn, tokens)
             self._judged = None
         self._settle(tokens)
         self._tokens += tokens

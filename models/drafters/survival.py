@@ -113,10 +113,10 @@ class Survival:
         self.note(followed(draft, said))
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        self._version += 1
         for depth, outcome in enumerate(outcomes):
             self._note(depth, outcome.right)
         self._prior.note(outcomes)
+        self._version += 1  # last: another thread may list the shares meanwhile
 
     def _note(self, depth: int, right: bool) -> None:
         if depth == len(self._tried):

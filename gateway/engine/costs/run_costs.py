@@ -122,7 +122,7 @@ class RunCosts:
         """Correct what is known by a run that took `milliseconds`."""
         if shape.tokens > self.coefficients.curve[-1][0]:
             return  # wider than anything measured: a prefill chunk rode along
-        chain = self.predict(shape._replace(tree=False))
+        chain = self.predict(shape._replace(tree=False) if shape.tree else shape)
         ratio = min(milliseconds / chain, _WORST)
         if shape.tree:
             self._surcharge += _CORRECTION * (ratio - self._surcharge)
