@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gateway.engine.background import BackgroundLoads
 from gateway.engine.policies.offers import make_row
 from gateway.engine.requests import Finished, GenerationRequest, Speculation
 from models.draft import Draft, Drafter
+from models.errors import UserError
 from models.sampling.parameters import Sampling
 from models.slots import Slot
 from tests.engine_support import (
@@ -26,6 +30,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.patience import HOLD
 
 PROMPT = make_prompt(30)
 OTHER = make_prompt(25, seed=7)
@@ -242,6 +247,22 @@ async def test_graphs_that_do_not_fit_fail_the_request_that_needs_them(
         assert is_idle(engine)
         assert engine._queue._entering == 0
         assert len((await ask(engine, PROMPT)).ids) == 24
+
+
+async def test_graphs_whose_load_hangs_are_given_up(
+    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = partial(BackgroundLoads, seconds=0.05)
+    monkeypatch.setattr("gateway.engine.tree_graphs.BackgroundLoads", loads)
+    gate = threading.Event()
+    async with running(tiny_package) as engine:
+        monkeypatch.setattr(engine.target, "load_trees", lambda: gate.wait(HOLD))
+        for told in ("loading the graphs for trees does not get on", "for trees still hangs"):
+            with pytest.raises(UserError, match=told):
+                await ask(engine, PROMPT, speculation=TREE)
+            assert is_idle(engine)
+        assert len((await ask(engine, PROMPT)).ids) == 24
+        gate.set()
 
 
 class TestMovesThatFail:

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from gateway.engine.background import BackgroundLoads
 from gateway.engine.closing import closing, outcome_of
 from gateway.engine.costs.draft_costs import DraftCosts
 from gateway.engine.draft_calibration import measure_chains
 from gateway.engine.learned import Learned
-from gateway.engine.loading import yielding_thread
 from gateway.engine.names import JOIN, NGRAM, PREDICTION, resolve
 from gateway.engine.policies.base import Probation
 from gateway.engine.requests import DrafterTimings, Rule, Speculation
@@ -60,6 +60,7 @@ class Drafters:
         self._learned = learned
         self._service = service
         self._calibration_slot = calibration_slot
+        self._background = BackgroundLoads()
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._loaded: set[str] = set()
         self._survivals: dict[tuple[str, bool, bool, Rule], Survival] = {}
@@ -97,8 +98,8 @@ class Drafters:
     async def load(self, name: str) -> None:
         """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
 
-        Raises `UserError` (`out_of_memory`) and `DeviceError`, after which the next request tries
-        again, and `UserError` (`draining`).
+        Raises `UserError` (`out_of_memory`, `device_error`) and `DeviceError`, after which the next
+        request tries again, and `UserError` (`draining`).
         """
         for kind in self.resolve(name):
             if kind in self.kinds and kind not in self._loaded:
@@ -250,11 +251,7 @@ class Drafters:
     async def _load(self, kind: str) -> None:
         assert self._learned is not None, "one of the package's drafters"
         log.info("loading the graphs of drafter %s", kind)
-        thread = yielding_thread()
-        try:
-            await asyncio.get_running_loop().run_in_executor(thread, self._learned.load, kind)
-        finally:
-            thread.shutdown(wait=False)
+        await self._background(f"drafter {kind}", self._learned.load, kind)
         await self._calibrate(kind)
         self._loaded.add(kind)
         log.info("loaded the graphs of drafter %s", kind)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from gateway.engine.costs.cache import Calibrated, CalibrationCache, Key, obtain
@@ -28,8 +25,6 @@ from models.target import Target
 from models.tensorrt import WIDEST
 
 Report = Callable[[str], None]
-
-_LEAST_PRIORITY = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +153,6 @@ def _calibration_key(
         context=context,
         rows=min(max(package.row_counts), options.slots),
     )
-
-
-def yielding_thread() -> ThreadPoolExecutor:
-    """A thread that takes what others leave of the processors: running streams come first."""
-    return ThreadPoolExecutor(1, thread_name_prefix="background", initializer=_yield_to_others)
-
-
-def _yield_to_others() -> None:
-    # On Linux a thread has a priority of its own.
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LEAST_PRIORITY)
 
 
 def load_template(package: Package) -> ChatTemplate | None:

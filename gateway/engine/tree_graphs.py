@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from gateway.engine.background import BackgroundLoads
 from gateway.engine.closing import closing, outcome_of
-from gateway.engine.loading import yielding_thread
 from gateway.engine.service import ModelService
 from gateway.engine.worker import on_device
 from models.probe import ProbeResult, probe_trees
@@ -30,14 +30,15 @@ class TreeGraphs:
         self._service = service
         self._vocab_size = vocab_size
         self._found = found
+        self._background = BackgroundLoads()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def load(self) -> None:
         """Have them loaded and probed, once; other requests go on meanwhile.
 
-        Raises `UserError`: `out_of_memory`, after which the next request tries again, and
-        `draining`.
+        Raises `UserError`: `out_of_memory` and `device_error`, after which the next request tries
+        again, and `draining`.
         """
         if self._closed:
             raise closing()
@@ -54,11 +55,7 @@ class TreeGraphs:
 
     async def _load(self) -> None:
         log.info("loading the graphs for trees")
-        thread = yielding_thread()
-        try:
-            await asyncio.get_running_loop().run_in_executor(thread, self._target.load_trees)
-        finally:
-            thread.shutdown(wait=False)
+        await self._background("the graphs for trees", self._target.load_trees)
         steps = probe_trees(self._target, self._vocab_size)
         step = on_device(lambda: next(steps, None))
         while (result := await self._service.turn(step)) is not None:
