@@ -76,3 +76,26 @@ def test_neighbours_that_fall_are_pooled() -> None:
     assert rising([1, 3, 2, 9], [10, 10, 10, 10]) == pytest.approx([0.1, 0.25, 0.25, 0.9])
     assert rising([9, 1, 5], [10, 10, 10]) == pytest.approx([0.5, 0.5, 0.5])
     assert rising([8, 0], [10, 30]) == pytest.approx([0.2, 0.2])
+
+
+def test_a_whole_draft_is_judged_as_its_tokens_are() -> None:
+    curve = Curve((0.8, 0.4, 0.1))
+    curve.observe(0.5, 0, True)  # estimates follow at once
+    probabilities = [0.0, 0.004, 0.2, 0.5, 0.9996, 1.0, 1e-9, 0.93]
+    fresh = curve.estimates(probabilities)
+    assert list(fresh) == [curve.estimate(p, depth) for depth, p in enumerate(probabilities)]
+
+
+@pytest.mark.parametrize("survival", [(), (0.8, 0.4, 0.1), (0.3, 0.27, 0.26, 0.255)])
+def test_depth_shifts_the_odds_of_what_is_possible(survival: tuple[float, ...]) -> None:
+    """Nothing is certain, so that the odds of the surest token fall with depth as others' do."""
+    curve = Curve(survival)
+    before = (1.0, *survival)
+    shares = [now / earlier for now, earlier in zip(survival, before, strict=False)]
+    for probability in (0.0, 4e-5, 0.001, 0.3, 0.7, 0.9996, 1.0):
+        sure = curve.estimate(probability, 0)
+        for depth, share in enumerate(shares):
+            first = shares[0] / (1 - shares[0])
+            odds = sure / (1 - sure) * (share / (1 - share)) / first
+            expected = min(0.998, max(0.002, odds / (1 + odds)))
+            assert curve.estimate(probability, depth) == pytest.approx(expected)

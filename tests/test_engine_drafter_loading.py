@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from gateway.engine.background import BackgroundLoads
 from gateway.engine.engine import Engine
 from gateway.engine.options import EngineOptions
 from gateway.engine.requests import Speculation
@@ -160,40 +157,32 @@ async def test_a_drafter_that_fails_while_it_is_measured_is_noted(
     assert (status.loaded, status.failures, status.problem) == (True, 1, "its chain failed")
 
 
-async def test_a_load_that_hangs_is_given_up_and_the_next_one_is_not_begun(
-    tiny_package: Path, answer: list[int], monkeypatch: pytest.MonkeyPatch
+async def test_a_load_that_hangs_is_given_up_and_told(
+    tiny_package: Path, answer: list[int]
 ) -> None:
-    learned, gate = FakeLearned(("eagle3", "mtp"), script=answer), threading.Event()
+    learned, gate = FakeLearned(script=answer), threading.Event()
     learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
-    loads = partial(BackgroundLoads, seconds=0.05)
-    monkeypatch.setattr("gateway.engine.drafters.BackgroundLoads", loads)
-
-    async def refused(name: str) -> str:
-        speculation = dataclasses.replace(eagle(3), drafter=name)
-        with pytest.raises(UserError) as error:
-            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=speculation)
-        assert error.value.code == "device_error"
-        return error.value.message
-
     async with running(tiny_package, learned=learned) as engine:
-        assert await refused("eagle3") == (
-            "loading drafter eagle3 does not get on: it was given up after 0.05 s."
-        )
-        assert "load drafter eagle3 still hangs" in await refused("eagle3")
-        assert "load drafter eagle3 still hangs" in await refused("mtp")
-        assert learned.loads == ["eagle3"]
+        engine._loads.limit(0.05)
+        with pytest.raises(UserError, match="loading drafter eagle3 does not get on") as error:
+            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
+        assert error.value.code == "device_error"
+        (_, status) = engine.status().drafters
+        assert (status.loaded, status.problem) == (False, error.value.message)
+        with pytest.raises(UserError, match="still hangs"):
+            await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
         assert is_idle(engine)
         plain = await ask(engine, (1, 2, 3), max_tokens=4, speculation=Speculation("off"))
         assert len(plain.ids) == 4, "others go on"
         gate.set()
-        await until(lambda: not engine.drafters._background.hanging)
+        await engine._loads.close()
         said = await ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
         assert said.ids == answer[:4], "it is tried again when that came back"
+        (_, status) = engine.status().drafters
+        assert (status.loaded, status.problem) == (True, None)
 
 
-async def test_an_engine_closes_beside_a_load_that_hangs(
-    tiny_package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_tells_who_waits_for_a_load_and_waits_for_it(tiny_package: Path) -> None:
     learned, gate = FakeLearned(), threading.Event()
     learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
     async with running(tiny_package, learned=learned) as engine:
@@ -201,11 +190,11 @@ async def test_an_engine_closes_beside_a_load_that_hangs(
             ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
         )
         await until(lambda: learned.loads == ["eagle3"])
-        await engine.close()
+        closing = asyncio.create_task(engine.close())
         with pytest.raises(UserError) as error:
             await asking
         assert error.value.code == "draining"
-        background = [each for each in threading.enumerate() if each.name == "background"]
-        assert background, "it hangs"
-        assert all(each.daemon for each in background), "the process ends beside it"
+        await asyncio.wait([closing], timeout=0.2)
+        assert not closing.done(), "the process would go on to its end beside it"
         gate.set()
+        await closing

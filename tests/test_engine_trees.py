@@ -6,13 +6,11 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gateway.engine.background import BackgroundLoads
 from gateway.engine.policies.offers import make_row
 from gateway.engine.requests import Finished, GenerationRequest, Speculation
 from models.draft import Draft, Drafter
@@ -252,10 +250,9 @@ async def test_graphs_that_do_not_fit_fail_the_request_that_needs_them(
 async def test_graphs_whose_load_hangs_are_given_up(
     tiny_package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loads = partial(BackgroundLoads, seconds=0.05)
-    monkeypatch.setattr("gateway.engine.tree_graphs.BackgroundLoads", loads)
     gate = threading.Event()
     async with running(tiny_package) as engine:
+        engine._loads.limit(0.05)
         monkeypatch.setattr(engine.target, "load_trees", lambda: gate.wait(HOLD))
         for told in ("loading the graphs for trees does not get on", "for trees still hangs"):
             with pytest.raises(UserError, match=told):

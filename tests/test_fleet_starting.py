@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.engine import Engine
+from gateway.engine.loading import load
 from gateway.engine.observer import UNOBSERVED
 from gateway.engine.options import EngineOptions
 from gateway.fleet.fleet import Fleet
@@ -21,6 +23,8 @@ from models.memory import MemoryNeed
 from models.package import Package
 from tests.engine_support import CONTEXT, build_engine
 from tests.http_serving import until
+from tests.learned_support import FakeLearned
+from tests.patience import HOLD
 
 STEP = 0.2
 
@@ -60,10 +64,10 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
     return loads
 
 
-def starter(package: Package) -> tuple[Starter, Source, list[str]]:
+def starter(package: Package, step: float = STEP) -> tuple[Starter, Source, list[str]]:
     said: list[str] = []
     make = Starter(
-        EngineOptions(), "tiny", DeviceTurns(), lambda name: UNOBSERVED, said.append, STEP
+        EngineOptions(), "tiny", DeviceTurns(), lambda name: UNOBSERVED, said.append, step
     )
     name = package.manifest.name
     need = MemoryNeed(1 << 20, 0, 0)
@@ -145,3 +149,22 @@ async def test_a_switch_to_what_hangs_leaves_the_default_and_the_next_switch(
     assert (await fleet.pick(None)).engine is default
     assert fleet.member(source.name).state == "unloaded"
     assert await fleet.close()
+
+
+async def test_a_drafter_that_hangs_while_the_engine_starts_is_one_thread_and_no_more(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned, gate = FakeLearned(), threading.Event()
+    learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
+    monkeypatch.setattr("gateway.engine.loading.learned_drafters", lambda *_, **__: learned)
+    # All but the drafter is there at once.
+    loaded = load(package, EngineOptions(slots=1, context=CONTEXT), lambda line: None)
+    monkeypatch.setattr("gateway.engine.engine.load", lambda *_, **__: loaded)
+    make, source, _ = starter(package, 10 * STEP)
+    assert "does not get on" in await refused(make, source)
+    for _ in range(2):
+        assert "still hangs" in await refused(make, source)
+    assert learned.loads == ["eagle3"]
+    gate.set()
+    await until(lambda: not make._hanging)
+    await (await make(source)).close()

@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
+from gateway.engine.answer import Answer
+from gateway.engine.costs.draft_costs import DraftCosts
+from gateway.engine.costs.overhead import RoundOverhead
+from gateway.engine.costs.run_costs import RunCosts
 from gateway.engine.device_turns import DeviceTurns
 from gateway.engine.observer import RoundSeen, Unobserved
 from gateway.engine.pulse import Pulse
 from gateway.engine.requests import Delta, GenerationRequest, Speculation
 from gateway.engine.solo import LeftError, Relay, Solo, now
+from gateway.engine.transcript import Transcript
 from gateway.engine.worker import Worker
 from models.draft import Draft
+from models.drafters.survival import Survival
 from models.package import Package
 from models.slots import Slot
 from models.target import Row, RowResult
@@ -31,6 +37,7 @@ from tests.engine_support import (
     running,
     until,
 )
+from tests.learned_support import FakeLearned, eagle
 from tests.patience import PATIENCE
 
 PROMPT = make_prompt(30)
@@ -244,6 +251,61 @@ def tiny_slot(package: Package) -> Slot:
 
     spec = package.manifest.target
     return make_slot(0, spec, 16, select_provider("cpu", spec.device))
+
+
+async def test_what_can_wait_is_done_on_the_loop(
+    tiny_package: Path, answer: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text is made, and drafters are learnt from, while the next run goes on."""
+    threads: dict[str, set[int]] = {}
+
+    def watch(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            threads.setdefault(f"{owner.__name__}.{name}", set()).add(threading.get_ident())
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in (
+        (Transcript, "add"),
+        (Survival, "observe"),
+        (DraftCosts, "observe"),
+        (RunCosts, "observe"),
+        (RoundOverhead, "observe"),
+        (Answer, "_accept"),
+    ):
+        watch(owner, name)
+    learned = FakeLearned(script=answer)
+    async with running(tiny_package, learned=learned) as engine:
+        said = await ask(engine, PROMPT, max_tokens=40, speculation=eagle(3))
+    assert said.ids == answer[:40]
+    here = threading.get_ident()
+    assert threads.pop("Answer._accept") > {here}, "rounds are made elsewhere"
+    assert len(threads) == 5
+    assert set(threads) == {name for name, seen in threads.items() if seen == {here}}
+
+
+async def test_what_fails_on_the_loop_fails_the_answer(
+    tiny_package: Path, answer: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, calls = Transcript.add, 0
+
+    def breaking(*arguments: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise ZeroDivisionError
+        return add(*arguments)
+
+    monkeypatch.setattr(Transcript, "add", breaking)
+    async with running(tiny_package, slots=1) as engine:
+        with pytest.raises(ZeroDivisionError):
+            await ask(engine, PROMPT, max_tokens=60, speculation=OFF)
+        assert calls < 60, "the rounds end too"
+        assert is_idle(engine)
+        assert (await ask(engine, PROMPT, max_tokens=60, speculation=OFF)).ids == answer
 
 
 def test_the_thread_is_wanted_by_others() -> None:

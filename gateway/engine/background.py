@@ -20,50 +20,64 @@ _LEAST_PRIORITY = 19
 
 
 class BackgroundLoads:
-    """Loads that belong together: where one hangs the next would wait for it, and leave one thread
-    more.
+    """The loads of one engine, one after the other: they would wait for each other anyway.
 
-    Lives on an event loop. Who waits for one that takes more than `seconds` is told so, and from
-    then on there is none until it came back: what hangs cannot be ended.
+    Lives on an event loop. From `limit` on whoever waits for one that takes too long is told so,
+    and there is none any more until that came back: what hangs cannot be ended, and each attempt
+    would leave one thread more. While the engine starts its own start is given up instead.
     """
 
-    def __init__(self, seconds: float = LOAD_SECONDS) -> None:
+    def __init__(self) -> None:
+        self._seconds: float | None = None
+        self._turn = asyncio.Lock()
+        self._running: asyncio.Future[None] | None = None
+        self._hanging = ""
+
+    def limit(self, seconds: float = LOAD_SECONDS) -> None:
+        """What each load from now on may take."""
         self._seconds = seconds
-        self.hanging = ""
-        """What was given up and did not come back."""
 
     async def __call__(self, what: str, load: Callable[..., None], *arguments: object) -> None:
-        """Call `load`. Raises what it does, and `UserError` (`device_error`) where it hangs."""
-        if self.hanging:
-            raise UserError(
-                f"the last attempt to load {self.hanging} still hangs: load the package anew, or"
-                " start the gateway again.",
-                code="device_error",
-            )
-        # A thread of its own, which no end of the process waits for.
+        """Call `load`. Raises what it does, and `UserError` (`device_error`) where it hangs, or one
+        before it."""
+        async with self._turn:
+            if self._hanging:
+                raise UserError(
+                    f"the last attempt to load {self._hanging} still hangs: nothing more is loaded"
+                    " before the gateway is started again.",
+                    code="device_error",
+                )
+            await self._load(what, load, *arguments)
+
+    async def close(self) -> None:
+        """Wait for what is being loaded: nothing ends it, and the process must not go on to its end
+        beside it."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _load(self, what: str, load: Callable[..., None], *arguments: object) -> None:
         worker = Worker("background")
-        loading = worker.submit(_yielding, load, *arguments)
+        self._running = loading = worker.submit(_yielding, load, *arguments)
         worker.leave()
-        try:
-            await asyncio.wait([loading], timeout=self._seconds)
-        except asyncio.CancelledError:
-            loading.cancel()
-            raise
+        loading.add_done_callback(self._came_back)
+        # Who is cancelled here, by closing alone, leaves it running.
+        await asyncio.wait([loading], timeout=self._seconds)
         if loading.done():
             loading.result()
             return
-        self.hanging = what
-        loading.add_done_callback(self._came_back)
+        self._hanging = what
+        log.error("loading %s does not get on; it is given up", what)
         raise UserError(
             f"loading {what} does not get on: it was given up after {self._seconds:g} s.",
             code="device_error",
         )
 
     def _came_back(self, loading: asyncio.Future[None]) -> None:
-        log.warning("the attempt to load %s that hung came back", self.hanging)
-        self.hanging = ""
-        if not loading.cancelled():
-            loading.exception()  # heard: nobody waits any more
+        loading.exception()  # heard, also where nobody waits any more
+        self._running = None
+        if self._hanging:
+            log.warning("the attempt to load %s that hung came back", self._hanging)
+            self._hanging = ""
 
 
 def _yielding(load: Callable[..., None], *arguments: object) -> None:

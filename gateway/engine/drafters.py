@@ -25,6 +25,7 @@ from models.drafters.predicted import PredictedText
 from models.drafters.prediction import PredictionDrafter
 from models.drafters.store import StoreDrafter, Texts
 from models.drafters.survival import Published, Survival
+from models.errors import UserError
 from models.package import DrafterSpec
 from models.sampling.sampler import Sampler
 from models.slots import Slot
@@ -55,12 +56,13 @@ class Drafters:
         self,
         learned: Learned | None,
         service: ModelService,
+        loads: BackgroundLoads,
         calibration_slot: Callable[[], Slot],
     ) -> None:
         self._learned = learned
         self._service = service
+        self._loads = loads
         self._calibration_slot = calibration_slot
-        self._background = BackgroundLoads()
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._loaded: set[str] = set()
         self._survivals: dict[tuple[str, bool, bool, Rule], Survival] = {}
@@ -98,8 +100,8 @@ class Drafters:
     async def load(self, name: str) -> None:
         """Have the graphs of what `name` stands for loaded, once; other requests go on meanwhile.
 
-        Raises `UserError` (`out_of_memory`, `device_error`) and `DeviceError`, after which the next
-        request tries again, and `UserError` (`draining`).
+        Raises `UserError` (`out_of_memory`) and `DeviceError`, after which the next request tries
+        again, and `UserError`: `device_error` where a load hangs, and `draining`.
         """
         for kind in self.resolve(name):
             if kind in self.kinds and kind not in self._loaded:
@@ -251,7 +253,12 @@ class Drafters:
     async def _load(self, kind: str) -> None:
         assert self._learned is not None, "one of the package's drafters"
         log.info("loading the graphs of drafter %s", kind)
-        await self._background(f"drafter {kind}", self._learned.load, kind)
+        try:
+            await self._loads(f"drafter {kind}", self._learned.load, kind)
+        except UserError as error:
+            self._problems[kind] = error.message
+            raise
+        self._problems.pop(kind, None)
         await self._calibrate(kind)
         self._loaded.add(kind)
         log.info("loaded the graphs of drafter %s", kind)

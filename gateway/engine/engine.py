@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from gateway.engine.background import BackgroundLoads
 from gateway.engine.beforehand import load_beforehand
 from gateway.engine.checks import check_request
 from gateway.engine.choices import SharedPrompt, of_choice
@@ -100,12 +101,13 @@ class Engine:
         self._queue = SlotQueue(
             pool, self.service, on_device(target.compact), options.queue, options.queue_seconds
         )
+        self._loads = BackgroundLoads()
         self.drafters = Drafters(
-            learned, self.service, on_device(partial(calibration_slot, target))
+            learned, self.service, self._loads, on_device(partial(calibration_slot, target))
         )
         self.ngrams = open_store(package, options)
         vocab_size = package.manifest.target.vocab_size
-        self._trees = TreeGraphs(target, self.service, vocab_size, self._also_probed)
+        self._trees = TreeGraphs(target, self.service, self._loads, vocab_size, self._also_probed)
         compiler = GrammarCompiler(self.tokenizer, vocab_size, self.eos_ids, Trial(), Trial(QUICK))
         self.constraints = Constraints(compiler)
         self._automatic = AUTO
@@ -166,6 +168,7 @@ class Engine:
         except BaseException:
             await engine.close()
             raise
+        engine._loads.limit()
         return engine
 
     @property
@@ -242,14 +245,15 @@ class Engine:
         self._target.interrupt()
 
     async def close(self) -> None:
-        """Refuse new requests and end the worker. Whoever waits, and generations that still run,
-        fail with `draining`."""
+        """Refuse new requests and end the worker, and wait for what is being loaded. Whoever waits,
+        and generations that still run, fail with `draining`."""
         self._draining = True
         self._queue.close()
         self._trees.close()
         self.drafters.close()
         await self.constraints.close()
         await self.service.close()
+        await self._loads.close()
         if self.ngrams is not None:
             await self.ngrams.close()
 
@@ -264,8 +268,8 @@ class Engine:
     async def load_trees(self) -> None:
         """Have the graphs for trees loaded and probed, once; other requests go on meanwhile.
 
-        Raises `UserError`: `out_of_memory`, after which the next request tries again, and
-        `draining`.
+        Raises `UserError`: `out_of_memory`, after which the next request tries again,
+        `device_error` where a load hangs, and `draining`.
         """
         await self._trees.load()
 

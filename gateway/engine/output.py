@@ -15,9 +15,10 @@ from models.tokenizer import Tokenizer
 class Output:
     """One answer's transcript and record, and the events of both.
 
-    Rounds that are made on another thread `add` and `take` there; everything else, `tell` of each
-    round first, is for the event loop. Unless the answer's text may end it, `add` only counts, and
-    the text is made when the round is told. `guided`: what may come decides where it ends.
+    Rounds that are made on another thread `add` and `take` there and ask how far the answer is;
+    everything else, `tell` of each round first, is for the event loop. Unless the text or, where it
+    is `guided`, what may come decides where the answer ends, `add` only counts, and the text is
+    made when the round is told.
     """
 
     def __init__(

@@ -167,6 +167,8 @@ class ModelService:
         finally:
             self._solo = None
             relay.deliver()
+        if relay.failure is not None:
+            raise relay.failure
         return result
 
     async def turn(self, function: Callable[[], Result]) -> Result:

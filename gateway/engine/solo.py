@@ -45,12 +45,16 @@ class Rounds(Protocol):
 
 
 class Relay:
-    """Calls that a worker wants made on the event loop, in order; what waits is made together."""
+    """Calls that a worker wants made on the event loop, in order; what waits is made together.
+
+    `failure` is the first that one of them failed with.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._posted = False
+        self.failure: Exception | None = None
 
     def put(self, function: Callable[..., None], *arguments: Any) -> None:
         self._waiting.append((function, arguments))
@@ -70,7 +74,10 @@ class Relay:
         self._posted = False  # first: what is put from now on is posted anew
         while self._waiting:
             function, arguments = self._waiting.popleft()
-            function(*arguments)
+            try:
+                function(*arguments)
+            except Exception as error:  # whoever awaits the rounds is told
+                self.failure = self.failure or error
 
 
 class Solo:
@@ -107,7 +114,8 @@ class Solo:
 
     @property
     def wanted(self) -> bool:
-        return self._called_back or self._turns.shared
+        failed = self.relay.failure is not None
+        return self._called_back or self._turns.shared or failed
 
     def call_back(self) -> None:
         """From the event loop: the thread is wanted."""

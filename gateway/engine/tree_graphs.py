@@ -23,22 +23,23 @@ class TreeGraphs:
         self,
         target: Target,
         service: ModelService,
+        loads: BackgroundLoads,
         vocab_size: int,
         found: Callable[[ProbeResult], None],
     ) -> None:
         self._target = target
         self._service = service
+        self._loads = loads
         self._vocab_size = vocab_size
         self._found = found
-        self._background = BackgroundLoads()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def load(self) -> None:
         """Have them loaded and probed, once; other requests go on meanwhile.
 
-        Raises `UserError`: `out_of_memory` and `device_error`, after which the next request tries
-        again, and `draining`.
+        Raises `UserError`: `out_of_memory`, after which the next request tries again,
+        `device_error` where a load hangs, and `draining`.
         """
         if self._closed:
             raise closing()
@@ -55,7 +56,7 @@ class TreeGraphs:
 
     async def _load(self) -> None:
         log.info("loading the graphs for trees")
-        await self._background("the graphs for trees", self._target.load_trees)
+        await self._loads("the graphs for trees", self._target.load_trees)
         steps = probe_trees(self._target, self._vocab_size)
         step = on_device(lambda: next(steps, None))
         while (result := await self._service.turn(step)) is not None:

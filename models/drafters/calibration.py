@@ -70,7 +70,8 @@ class Curve:
             self._refresh()
 
     def _refresh(self) -> None:
-        self._values, self._newer = rising(self._accepted, self._outcomes), 0
+        self._newer = 0  # first: another thread may observe meanwhile
+        self._values = rising(self._accepted, self._outcomes)
 
     def _known(self, probability: float, depth: int) -> float:
         """Of every draft token: in one piece, since calls would be most of it."""
@@ -83,7 +84,9 @@ class Curve:
             low, high = values[above - 1], values[above]
             value = low + (high - low) * (probability - _KNOTS[above - 1]) * _PER_GAP[above]
         factor = self._factors[depth if depth < _DEPTHS else _DEPTHS - 1]
-        value *= factor / (1.0 + value * (factor - 1.0))  # odds times the factor
+        if factor != 1.0:  # by which the odds change
+            value = _LEAST if value < _LEAST else value if value < _MOST else _MOST
+            value *= factor / (1.0 + value * (factor - 1.0))
         if value < _LEAST:
             return _LEAST
         return value if value < _MOST else _MOST

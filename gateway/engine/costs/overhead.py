@@ -1,4 +1,4 @@
-"""What a round takes beside its runs: the event loop, acceptance, what is said."""
+"""What a round takes beside its runs: deciding, accepting, handing over."""
 
 from __future__ import annotations
 
