@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from models.errors import UserError
 _START_SECONDS = 600.0
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.1
+
+_LEAST_PORT, _TRIED_PORTS = 10_000, 100
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,22 @@ async def running_gateway(setup: Setup, **settings: object) -> AsyncIterator[Gat
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port that nothing listens on; if it can be, one that the system gives to no connection of
+    its own accord before a gateway has it."""
+    below = range(_LEAST_PORT, _first_ephemeral())
+    for port in (*random.sample(below, k=min(len(below), _TRIED_PORTS)), 0):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            found: int = listener.getsockname()[1]
+            return found
+    raise UserError("this machine has no free port.", code="gateway_failed")
+
+
+def _first_ephemeral() -> int:
+    try:
+        return int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError):
+        return 32_768
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -22,14 +22,14 @@ from tests.bench_schema_support import (
     without,
 )
 
-GRID = ("--alpha", "0.3,0.9", "--lengths", "1,4", "--rounds", "20", "--threads", "1")
+GRID = ("--alpha", "0.3,0.9", "--lengths", "1,4", "--rounds", "100", "--threads", "1")
 
 
 @pytest.fixture(scope="module")
-def written(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(roomy_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("synthetic") / "out"
     load = ("--concurrency", "1,2", "--repeats", "2", "--out", str(out))
-    assert main(["synthetic", "--package", str(tiny_package), *GRID, *load]) == 0
+    assert main(["synthetic", "--package", str(roomy_package), *GRID, *load]) == 0
     return out
 
 
@@ -93,7 +93,7 @@ def test_a_drafter_that_fails_has_its_word(tiny_package: Path, tmp_path: Path) -
 
 
 def test_an_interruption_keeps_what_was_measured(
-    tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roomy_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress = driving.progress
 
@@ -105,7 +105,7 @@ def test_an_interruption_keeps_what_was_measured(
     monkeypatch.setattr(driving, "progress", interrupt)
     out = tmp_path / "out"
     load = ("--concurrency", "1,2", "--repeats", "2", "--out", str(out))
-    assert main(["synthetic", "--package", str(tiny_package), *GRID, *load]) == 130
+    assert main(["synthetic", "--package", str(roomy_package), *GRID, *load]) == 130
     report = read(out)
     assert report["whole"] is False
     assert all(cell["speedup"]["value"] > 0 for cell in report["cells"][:4])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import ssl
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import trustme
 from aiohttp import WSMsgType
 
+from bench.gateway_process import free_port
 from gateway.service_manager.manager import STEP_SECONDS, STOP_MARGIN
 from models.package import load_package
 from tests.patience import PATIENCE
@@ -256,9 +256,7 @@ async def test_credentials_are_keys_and_a_certificate(tiny_package: Path, tmp_pa
 
 async def test_socket_activation(tiny_package: Path, tmp_path: Path) -> None:
     """The first connection starts it; host and port of the settings do not count."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     activate = (tool("systemd-socket-activate"), "-l", f"127.0.0.1:{port}")
     passed_on = [f"--setenv={name}" for name in ("NOTIFY_SOCKET", "PYTHONPATH", "OUTPACE_CACHE")]
     known = [each for each in passed_on if each.partition("=")[2] in {*os.environ, "NOTIFY_SOCKET"}]

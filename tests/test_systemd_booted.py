@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.gateway_process import free_port
 from tests.patience import PATIENCE
 from tests.systemd_support import HOME, Instance, booted, isolated, until, why_not
 
@@ -27,10 +28,7 @@ KEYS = "/etc/outpace/keys"
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
+    return free_port()
 
 
 @pytest.fixture(scope="module")
