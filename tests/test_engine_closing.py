@@ -31,12 +31,21 @@ async def codes(waiting: Sequence[Awaitable[object]]) -> list[object]:
     return [getattr(result, "code", result) for result in results]
 
 
-async def closed(engine: TestEngine, waiting: Sequence[Awaitable[object]]) -> list[object]:
-    """What those who wait are told; the target runs again as soon as closing has begun."""
+async def closed(
+    engine: TestEngine,
+    waiting: Sequence[Awaitable[object]],
+    loading: threading.Event | None = None,
+) -> list[object]:
+    """What those who wait are told; the target runs again as soon as closing has begun. What is
+    `loading` is waited for: the process would go on to its end beside it."""
     closing = asyncio.create_task(engine.close())
     await asyncio.sleep(0)
     engine.target.gate.set()
     told = await codes(waiting)
+    if loading is not None:
+        await asyncio.wait([closing], timeout=0.1)
+        assert not closing.done()
+        loading.set()
     async with asyncio.timeout(PATIENCE):
         await closing
     return told
@@ -127,8 +136,7 @@ async def test_who_waits_for_the_graphs_of_trees(
         monkeypatch.setattr(engine.target, "load_trees", slow)
         tasks = [asyncio.create_task(ask(engine, PROMPT, speculation=TREE)) for _ in range(2)]
         await until(loading.is_set)
-        assert await closed(engine, [*tasks, engine.load_trees()]) == ["draining"] * 3
-        gate.set()
+        assert await closed(engine, [*tasks, engine.load_trees()], gate) == ["draining"] * 3
         loading.clear()
         assert await codes([engine.load_trees()]) == ["draining"]
         assert not loading.is_set(), "nothing is begun any more"
@@ -151,8 +159,7 @@ async def test_who_waits_for_the_graphs_of_a_drafter(tiny_package: Path) -> None
             asyncio.create_task(ask(engine, PLAIN_PROMPT, speculation=eagle(3))) for _ in range(2)
         ]
         await until(lambda: learned.loads == ["eagle3"])
-        assert await closed(engine, tasks) == ["draining"] * 2
-        gate.set()
+        assert await closed(engine, tasks, gate) == ["draining"] * 2
         assert await codes([engine.drafters.load("eagle3")]) == ["draining"]
         assert learned.loads == ["eagle3"], "nothing is begun any more"
         assert engine.status().drafters[1].failures == 0

@@ -180,21 +180,3 @@ async def test_a_load_that_hangs_is_given_up_and_told(
         assert said.ids == answer[:4], "it is tried again when that came back"
         (_, status) = engine.status().drafters
         assert (status.loaded, status.problem) == (True, None)
-
-
-async def test_closing_tells_who_waits_for_a_load_and_waits_for_it(tiny_package: Path) -> None:
-    learned, gate = FakeLearned(), threading.Event()
-    learned.loading = lambda: gate.wait(HOLD) or None  # type: ignore[assignment, func-returns-value]
-    async with running(tiny_package, learned=learned) as engine:
-        asking = asyncio.ensure_future(
-            ask(engine, PLAIN_PROMPT, max_tokens=4, speculation=eagle(3))
-        )
-        await until(lambda: learned.loads == ["eagle3"])
-        closing = asyncio.create_task(engine.close())
-        with pytest.raises(UserError) as error:
-            await asking
-        assert error.value.code == "draining"
-        await asyncio.wait([closing], timeout=0.2)
-        assert not closing.done(), "the process would go on to its end beside it"
-        gate.set()
-        await closing
