@@ -212,8 +212,8 @@ async def test_who_is_cancelled_meanwhile_is_cancelled(tiny_package: Path) -> No
             generation.cancel()
             closing = asyncio.create_task(engine.close())
             assert (await read(generation)).finished.reason == "cancelled"
+            gate.set()
             await closing
-        gate.set()
 
 
 class TestOutcome:
