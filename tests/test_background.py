@@ -8,7 +8,9 @@ import threading
 
 import pytest
 
+from gateway.engine import background
 from gateway.engine.background import BackgroundLoads
+from gateway.fleet import fleet
 from models.errors import UserError
 from tests.patience import HOLD, until
 
@@ -108,3 +110,14 @@ async def test_the_end_waits_for_what_is_being_loaded() -> None:
     assert not closing.done(), "the process must not go on to its end beside it"
     graphs.gate.set()
     await closing
+
+
+async def test_the_end_does_not_wait_for_ever() -> None:
+    """A package whose device failed is loaded again though a drafter's load hangs."""
+    loads, graphs = BackgroundLoads(), Graphs()
+    loads.limit(LITTLE)
+    await refusal(loads, graphs, "a")
+    await loads.close(LITTLE)
+    assert graphs.begun == ["a"]
+    graphs.gate.set()
+    assert background.CLOSE_SECONDS > fleet.CLOSE_SECONDS, "a gateway leaves beside it"

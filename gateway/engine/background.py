@@ -16,6 +16,11 @@ log = logging.getLogger(__name__)
 LOAD_SECONDS = 600.0
 """What one load may take: as long as a step of a package's."""
 
+CLOSE_SECONDS = 30.0
+"""How long closing waits for one: longer than a gateway that ends waits for its engines, so that it
+leaves beside a load that goes on, and no longer than a package can be without that waits for it to
+be loaded again."""
+
 _LEAST_PRIORITY = 19
 
 
@@ -44,16 +49,16 @@ class BackgroundLoads:
             if self._hanging:
                 raise UserError(
                     f"the last attempt to load {self._hanging} still hangs: nothing more is loaded"
-                    " before the gateway is started again.",
+                    " before it comes back, or the gateway is started again.",
                     code="device_error",
                 )
             await self._load(what, load, *arguments)
 
-    async def close(self) -> None:
-        """Wait for what is being loaded: nothing ends it, and the process must not go on to its end
-        beside it."""
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Wait for what is being loaded: nothing ends it, and an interpreter that ends beside it is
+        aborted. For one that hangs no longer than `seconds`: the engine is to make room."""
         if self._running is not None:
-            await asyncio.wait([self._running])
+            await asyncio.wait([self._running], timeout=seconds)
 
     async def _load(self, what: str, load: Callable[..., None], *arguments: object) -> None:
         worker = Worker("background")
